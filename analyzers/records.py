@@ -1,0 +1,564 @@
+"""The records that the engine passes around: frozen, small, without behaviour.
+
+Field names are the keys of the JSON that the command line writes. Names ending in ``_db`` are decibels,
+``_bytes`` bytes, ``_fraction`` shares of one; ``nan`` stands for "undefined" and becomes ``null``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Precision = Literal["fp16", "fp32"]
+Rule = Literal["per-edge", "hybrid", "nodes-to-exclude"]
+Mode = Literal["as-executed", "literal"]
+
+RULES: tuple[Rule, ...] = ("per-edge", "hybrid", "nodes-to-exclude")
+INPUT_LAYER = "<input>"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know that did not stop the work: one entry of ``warnings[]``."""
+
+    code: str
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A graph input or output: name, numpy dtype name, dims (None where dynamic)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantization:
+    """How one tensor is stored as integers: ``real = (integer - zero_point) * scale``.
+
+    Attributes:
+        scale: float32, shape ``()`` per tensor, ``(C,)`` along ``axis``, or blocked.
+        zero_point: integers of the same shape as ``scale``.
+        dtype: ONNX name of the integer type, lower case ("uint8", "int8", "int16", "int4", "int32").
+        axis: The channel axis; None per tensor.
+        block_size: Values that share one scale along ``axis``; 0 where not blocked.
+    """
+
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int64]
+    dtype: str
+    axis: int | None = None
+    block_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A reference operator with at least one float output.
+
+    Attributes:
+        name: The node's unique name (``<OpType>:<first output>`` where the file has none).
+        op_type: ONNX operator type.
+        layer: Name of the layer that it belongs to.
+        outputs: Its float output tensors.
+    """
+
+    name: str
+    op_type: str
+    layer: str
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The unit of fallback (DESIGN section 1), in topological order wherever layers are listed.
+
+    Attributes:
+        name: Name of its first reference node in topological order.
+        op_type: Type of that node.
+        nodes: All its reference nodes, topological.
+        inputs: Reference tensors it reads from other layers or graph inputs (no constants).
+        outputs: Reference tensors that others read or that leave the graph.
+        is_pass_through: Reshape, Transpose, MaxPool ...: takes its producer's precision, never in a set.
+        is_quantized: The candidate computes or stores it in integers; others cannot gain from fallback.
+        weight_bytes: float32 bytes of its constants.
+    """
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    is_pass_through: bool
+    is_quantized: bool
+    weight_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorPair:
+    """The same value on both sides.
+
+    Attributes:
+        reference: Reference tensor name.
+        candidate: Candidate float tensor with the same meaning: dequantized where it is stored quantized.
+        tap: Candidate tensor to fetch at run time: the integer tensor where there is one, else ``candidate``.
+        quantization: How to dequantize ``tap``; None where it is float already.
+        node: Reference operator that produces it; ``<input>`` for graph inputs.
+        layer: Layer of that operator; ``<input>`` for graph inputs.
+        evidence: What made the pair: "name", "affix", "weights", "structure", "map".
+        permutation: Transpose the candidate by this to get the reference layout; None for identity.
+    """
+
+    reference: str
+    candidate: str
+    tap: str
+    quantization: Quantization | None
+    node: str
+    layer: str
+    evidence: str
+    permutation: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A reference tensor without a candidate tensor, with the reason in words."""
+
+    tensor: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairing:
+    """What belongs to what.
+
+    Attributes:
+        pairs: Tensor pairs in topological order of the reference, graph inputs first.
+        unpaired: Reference tensors without a twin (inner tensors of fused layers excluded).
+        coverage: Paired share of the reference layers, 0..1.
+        layers: All layers, topological.
+        operators: All float operators, topological.
+        outputs: Reference output name -> candidate output name.
+        warnings: Notices about the pairing.
+    """
+
+    pairs: tuple[TensorPair, ...]
+    unpaired: tuple[Unpaired, ...]
+    coverage: float
+    layers: tuple[Layer, ...]
+    operators: tuple[Operator, ...]
+    outputs: dict[str, str]
+    warnings: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which layers leave INT8, in which precision, by which storage rule."""
+
+    fallback: frozenset[str]
+    precision: Precision = "fp16"
+    rule: Rule = "per-edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Letterbox:
+    """Where an image went inside the network's input.
+
+    Attributes:
+        height: Image height in pixels as stored on disk (after EXIF orientation).
+        width: Image width in pixels.
+        scale_x: Network pixels per image pixel, horizontally.
+        scale_y: The same vertically.
+        pad_x: Network pixels left of the image.
+        pad_y: Network pixels above the image.
+    """
+
+    height: int
+    width: int
+    scale_x: float
+    scale_y: float
+    pad_x: float
+    pad_y: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One item of a set, ready to be fed.
+
+    Attributes:
+        name: File name or npz key; unique in the set.
+        feeds: Input name -> array exactly as the network reads it.
+        image: Where the image went, for decoders; None for tensors from npz.
+    """
+
+    name: str
+    feeds: dict[str, Array]
+    image: Letterbox | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A task metric over a set; higher is always better.
+
+    Attributes:
+        value: The number that targets refer to: AP in 0..1, accuracy in 0..1, or dB for SQNR metrics.
+        metric: "ap", "top1", "sqnr", "slice-sqnr" or the user's name.
+        unit: "" for fractions, "dB" for SQNR metrics.
+        details: Further numbers by name (AP50, AP75, APs, per class, per output).
+    """
+
+    value: float
+    metric: str
+    unit: str = ""
+    details: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Plain statistics of one side of a pair, pooled over samples, finite values only."""
+
+    min: float
+    max: float
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """How close the candidate is to the reference; ``nan`` where undefined.
+
+    Attributes:
+        cosine: Cosine similarity, 1 is best.
+        sqnr_db: Signal to quantization noise ratio, higher is better.
+    """
+
+    cosine: float
+    sqnr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class SliceError:
+    """The part of a tensor (a channel, or a branch of a Concat) with the lowest SQNR."""
+
+    axis: int
+    start: int
+    stop: int
+    cosine: float
+    sqnr_db: float
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorstSample:
+    """The sample on which a layer is worst."""
+
+    sample: str
+    cosine: float
+    sqnr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRecord:
+    """One row of a comparison: one reference operator with a float output.
+
+    Attributes:
+        layer: Name of the layer that ``node`` belongs to.
+        node: Reference operator.
+        op_type: Its type.
+        reference_tensor: Its (first) float output.
+        candidate_tensor: Paired candidate tensor; None for inner tensors of fused layers and unpaired ones.
+        evidence: What made the pair; "" without one.
+        cosine: Accumulated, pooled over samples.
+        sqnr_db: Accumulated, pooled over samples.
+        norm_ratio: Candidate norm over reference norm; 1 is best.
+        rmse_scale: RMS error over the candidate's scale; 0.289 is ideal rounding; nan without a scale.
+        max_error: Largest absolute difference.
+        reference: Statistics of the reference tensor.
+        candidate: Statistics of the candidate tensor.
+        isolated: The layer fed with the reference's values; None where not measured.
+        worst_sample: None where there is no pair.
+        p95_sqnr_db: SQNR that 95 % of the samples reach or exceed.
+        worst_channel: Along axis 1 (the last for rank 2); None where not measured.
+        worst_slice: The worst part that a Concat joined, else the worst channel.
+        clipped_fraction: Share of candidate values at its integer limits.
+        flags: "fallback_candidate", "nan", "inf", "unpaired", "inner", "constant", "clipping".
+    """
+
+    layer: str
+    node: str
+    op_type: str
+    reference_tensor: str
+    candidate_tensor: str | None
+    evidence: str
+    cosine: float
+    sqnr_db: float
+    norm_ratio: float
+    rmse_scale: float
+    max_error: float
+    reference: Stats | None
+    candidate: Stats | None
+    isolated: Similarity | None
+    worst_sample: WorstSample | None
+    p95_sqnr_db: float
+    worst_channel: SliceError | None
+    worst_slice: SliceError | None
+    clipped_fraction: float
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer of ``compare``."""
+
+    coverage: float
+    unpaired: tuple[Unpaired, ...]
+    layers: tuple[LayerRecord, ...]
+    outputs: tuple[LayerRecord, ...]
+    samples: int
+    mode: Mode
+    threshold: float
+    first_divergence: str | None
+    reference_score: Score | None
+    candidate_score: Score | None
+    warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BisectStep:
+    """One hybrid that was run.
+
+    Attributes:
+        cut: Number of layers of the chain before the cut.
+        layer: The layer just before the cut ("" at cut 0).
+        direction: "candidate-prefix" or "reference-prefix", or "repair".
+        repaired: Layers kept as the reference computes them throughout.
+        sqnr_db: Output score of the hybrid.
+        is_bad: Below the threshold.
+    """
+
+    cut: int
+    layer: str
+    direction: str
+    repaired: tuple[str, ...]
+    sqnr_db: float
+    is_bad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A layer found by bisection, with its proof.
+
+    Attributes:
+        layer: The culprit.
+        good: The cut just before it and the output score there.
+        bad: The cut just after it and the output score there.
+        jump_fraction: Its share of the output noise of the candidate prefix.
+        reverse_jump_fraction: The same in the other direction.
+        repaired_sqnr_db: Output score when it (and the culprits before it) are repaired.
+        is_confirmed: Own jump of at least half of the loss in both directions, or repair recovers.
+    """
+
+    layer: str
+    good: BisectStep
+    bad: BisectStep
+    jump_fraction: float
+    reverse_jump_fraction: float
+    repaired_sqnr_db: float
+    is_confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BisectResult:
+    """The answer of ``bisect``.
+
+    Attributes:
+        first_divergence: Earliest layer below the threshold whose inputs are all above it; None if none.
+        culprits: In the order in which they were found.
+        monotone: False where a longer candidate prefix scored better than a shorter one by over 1 dB.
+        steps: Every hybrid that was run.
+        chain: The layers in the order that cuts follow.
+        candidate_sqnr_db: Output score of the candidate as it is.
+        threshold_db: Below it a hybrid is bad.
+        verdict: "healthy", "culprits", "accumulation" or "interacting".
+        samples: Samples per hybrid.
+        metric: "sqnr" or "slice-sqnr".
+        warnings: Notices.
+    """
+
+    first_divergence: str | None
+    culprits: tuple[Culprit, ...]
+    monotone: bool
+    steps: tuple[BisectStep, ...]
+    chain: tuple[str, ...]
+    candidate_sqnr_db: float
+    threshold_db: float
+    verdict: str
+    samples: int
+    metric: str
+    warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The scoring of one plan.
+
+    Attributes:
+        fallback: Its layers in topological order.
+        score: The task metric on these samples.
+        samples: How many samples were used.
+        seconds: Wall time; 0 for a trial that was read back from the store.
+        stage: Why it was run: "reference", "candidate", "all-fallback", "gallop", "search", "prune" ...
+        overflow: Layers whose half-precision values exceed 65504.
+    """
+
+    fallback: tuple[str, ...]
+    score: float
+    samples: int
+    seconds: float
+    stage: str = ""
+    overflow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A point of the score against cost curve; cost is layers and converted bytes."""
+
+    fallback: tuple[str, ...]
+    score: float
+    layers: int
+    islands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How far the simulation is from what was uploaded.
+
+    Attributes:
+        given_score: Score of the candidate file as it is.
+        simulated_score: Score of the empty plan as simulated.
+        gap: Absolute difference, in score units.
+        exported_score: Score of the exported file under plain default session options; None if not run.
+    """
+
+    given_score: float
+    simulated_score: float
+    gap: float
+    exported_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer of ``search``; ``reached`` is decided by the score on the full set.
+
+    Attributes:
+        reached: The score of ``fallback`` is at least ``target``.
+        target: Lowest acceptable score.
+        score: Score of ``fallback`` on the full set.
+        reference_score: Score of the reference.
+        candidate_score: Score of the candidate.
+        all_fallback_score: Score with every layer in the fallback precision.
+        fallback: Layer names, topological; empty if the candidate already passes.
+        fallback_nodes: All their reference nodes.
+        minimal: Taking any one member back to INT8 was tried and missed the target.
+        proof: For each member, the trial without it.
+        rule: Storage rule of every plan here.
+        precision: Fallback precision.
+        mode: Session mode that scored the trials.
+        metric: Name of the score.
+        unit: Its unit.
+        front: Non-dominated trials, by number of layers.
+        trials: Every plan that was scored, in order.
+        evaluations: Full-set equivalents used, ranking included.
+        fidelity: Simulated against given.
+        ranking: Layers, most promising first.
+        reason: In words, why it ended this way.
+        samples: Samples of the full set.
+        warnings: Notices.
+        holdout_score: Score on images that the search did not use; None without ``--holdout``.
+    """
+
+    reached: bool
+    target: float
+    score: float
+    reference_score: float
+    candidate_score: float
+    all_fallback_score: float
+    fallback: tuple[str, ...]
+    fallback_nodes: tuple[str, ...]
+    minimal: bool
+    proof: tuple[Trial, ...]
+    rule: Rule
+    precision: Precision
+    mode: Mode
+    metric: str
+    unit: str
+    front: tuple[FrontPoint, ...]
+    trials: tuple[Trial, ...]
+    evaluations: float
+    fidelity: Fidelity
+    ranking: tuple[str, ...]
+    reason: str
+    samples: int
+    warnings: tuple[Notice, ...]
+    holdout_score: float | None = None
+
+
+CalibrationMethod = Literal["minmax", "entropy", "percentile"]
+QuantFormat = Literal["qdq", "qoperator"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeOptions:
+    """How a candidate is made from a calibration set."""
+
+    method: CalibrationMethod = "minmax"
+    per_channel: bool = True
+    symmetric: bool = False
+    format: QuantFormat = "qdq"
+    percentile: float = 99.999
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What every command is given; paths as the user wrote them, meanings the same everywhere.
+
+    Attributes:
+        reference: FP32 ONNX file.
+        candidate: Quantized ONNX file; None to quantize ``reference`` from ``calibration``.
+        data: Folder of images, ``.npz`` or folder of ``.npz``.
+        candidate_data: What the candidate was fed, where that differs.
+        calibration: Calibration set, same forms as ``data``.
+        task: Task file.
+        annotations: COCO json.
+        metric: "sqnr" or "slice-sqnr" where there is no task.
+        samples: "N", "START::STEP" or a file with one sample name per line; None for all.
+        quantize: Used where the candidate is made here.
+        workspace: Folder that keeps results.
+        workers: Worker processes that run models.
+        mode: Session mode of the candidate.
+        precision: Fallback precision.
+        rule: Storage rule.
+    """
+
+    reference: Path
+    candidate: Path | None = None
+    data: Path | None = None
+    candidate_data: Path | None = None
+    calibration: Path | None = None
+    task: Path | None = None
+    annotations: Path | None = None
+    metric: str | None = None
+    samples: str | None = None
+    quantize: QuantizeOptions = QuantizeOptions()
+    workspace: Path = Path(".tearline")
+    workers: int = 1
+    mode: Mode = "as-executed"
+    precision: Precision = "fp16"
+    rule: Rule = "per-edge"
