@@ -437,6 +437,65 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranking:
+    """How promising each layer is as a member of a fallback set, measured on few samples.
+
+    Attributes:
+        layers: Layers that can join a set, most promising first; ties in topological order.
+        gains: For each of them its share of the candidate's output noise, as far as errors add up.
+        evaluations: What measuring it cost, in full-set equivalents.
+    """
+
+    layers: tuple[str, ...]
+    gains: tuple[float, ...]
+    evaluations: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What the user wants of a search; give exactly one of ``target`` and ``max_drop``.
+
+    Attributes:
+        target: Lowest acceptable score.
+        max_drop: The same as a distance below the reference's score.
+        budget: Full-set equivalents that may be spent, ranking included.
+        keep_int8: Glob patterns of layers or nodes that must stay as the candidate computes them.
+        force_fallback: Glob patterns of layers or nodes that must leave INT8.
+        max_layers: Largest acceptable set.
+        holdout: Share of the samples that only scores the answer, 0 for none.
+        rank_samples: Samples that decide the order in which layers are tried.
+    """
+
+    target: float | None = None
+    max_drop: float | None = None
+    budget: float = 100.0
+    keep_int8: tuple[str, ...] = ()
+    force_fallback: tuple[str, ...] = ()
+    max_layers: int | None = None
+    holdout: float = 0.0
+    rank_samples: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BisectOptions:
+    """How layers are bisected.
+
+    Attributes:
+        threshold_db: A hybrid below it is bad; 16.9 dB is a cosine of 0.99.
+        metric: "sqnr" or "slice-sqnr".
+        samples: Samples per hybrid, evenly spaced over the set.
+        max_runs: Hybrids that may be run.
+        max_culprits: Layers that are repaired one after the other before errors count as accumulated.
+    """
+
+    threshold_db: float = 16.9
+    metric: str = "slice-sqnr"
+    samples: int = 4
+    max_runs: int = 200
+    max_culprits: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Fidelity:
     """How far the simulation is from what was uploaded.
 
