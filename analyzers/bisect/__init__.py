@@ -1,0 +1,1 @@
+"""Find the layer where the output tears, by running hybrids of reference and candidate."""

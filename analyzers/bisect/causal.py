@@ -1,0 +1,256 @@
+"""Causal bisect: the search of DESIGN section 5, on a function that scores hybrids.
+
+The candidate is a hybrid with nothing repaired; the reference one with everything repaired. Binary search
+finds two neighbouring cuts, one good and one bad. That alone proves little: on a slope of small errors every
+threshold is crossed somewhere. A layer is a culprit by its own jump and by what its repair does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from analyzers import ddmin
+from analyzers.bisect.hybrids import Hybrids, OutOfRunsError, noise, share
+from analyzers.records import BisectOptions, BisectResult, BisectStep, Culprit, Notice
+from analyzers.steps import Steps
+
+HALF = 0.5
+# A layer that adds less than this share of the candidate's noise is part of a slope. (The first of
+# thirty equal layers is a pure jump seen from the input: everything before it is exact.)
+MIN_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How the search ended: what was found and the words for it."""
+
+    culprits: tuple[Culprit, ...]
+    verdict: str
+    warnings: tuple[Notice, ...] = ()
+
+
+def bisect(
+    chain: Sequence[str],
+    score: Callable[[frozenset[str]], float],
+    *,
+    options: BisectOptions | None = None,
+    first_divergence: str | None = None,
+    warnings: tuple[Notice, ...] = (),
+) -> Steps[BisectResult]:
+    """Find the layers whose repair brings the output back.
+
+    Args:
+        chain: Layers in topological order, without those that take their producer's precision.
+        score: Output SQNR in dB of the hybrid that computes these layers as the reference does, read
+            unquantized by all, and the others as the candidate does.
+        options: Threshold, limits, and the names that stand in the result.
+        first_divergence: From a comparison; passed on into the result.
+        warnings: Passed on into the result.
+
+    Returns:
+        Culprits in the order in which they were found, and every hybrid that was run. One culprit whose
+        repair recovers the output is confirmed within ``ceil(log2 n) + 3`` runs.
+    """
+    options = options or BisectOptions()
+    hybrids = Hybrids(chain, score, threshold_db=options.threshold_db, max_runs=options.max_runs)
+    whole = yield from hybrids.candidate_prefix(len(hybrids.chain))
+    if not whole.is_bad:
+        found = _Found((), "healthy")
+    else:
+        found = yield from _search(hybrids, options)
+    return BisectResult(
+        first_divergence=first_divergence,
+        culprits=found.culprits,
+        monotone=hybrids.rise() is None,
+        steps=tuple(hybrids.steps),
+        chain=hybrids.chain,
+        candidate_sqnr_db=whole.sqnr_db,
+        threshold_db=options.threshold_db,
+        verdict=found.verdict,
+        samples=options.samples,
+        metric=options.metric,
+        warnings=warnings + found.warnings + _non_monotone_notice(hybrids),
+    )
+
+
+def _search(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
+    """Repair culprits one after the other until the output recovers or no layer stands out."""
+    culprits: list[Culprit] = []
+    try:
+        while len(culprits) < options.max_culprits:
+            repaired = tuple(c.layer for c in culprits)
+            if len(repaired) == len(hybrids.chain):
+                return _outside(culprits)
+            culprit = yield from _next_culprit(hybrids, repaired)
+            if culprit is None:
+                origin = yield from hybrids.candidate_prefix(0, repaired)
+                return _outside(culprits) if origin.is_bad else _accumulated(hybrids, culprits)
+            culprits.append(culprit)
+            if culprit.repaired_sqnr_db >= hybrids.threshold_db:
+                return (yield from _recovered(hybrids, culprits))
+        return (yield from _interacting(hybrids, options))
+    except OutOfRunsError:
+        return _stopped(culprits, options)
+
+
+def _next_culprit(hybrids: Hybrids, repaired: tuple[str, ...]) -> Steps[Culprit | None]:
+    """Return the layer at the threshold or, where that is a slope, the one with half of the loss."""
+    pair = yield from _crossing(hybrids, repaired, hybrids.threshold_db)
+    if pair is None:
+        return None
+    whole = yield from hybrids.candidate_prefix(len(hybrids.chain), repaired)
+    if _stands_out(*pair, whole):
+        return (yield from _examine(hybrids, *pair, repaired))
+    half_of_loss_db = whole.sqnr_db + 3.0103
+    pair = yield from _crossing(hybrids, repaired, half_of_loss_db)
+    if pair is not None and _stands_out(*pair, whole):
+        return (yield from _examine(hybrids, *pair, repaired))
+    return None
+
+
+def _crossing(
+    hybrids: Hybrids, repaired: tuple[str, ...], level_db: float
+) -> Steps[tuple[BisectStep, BisectStep] | None]:
+    """Binary search for neighbouring cuts, the first at or above the level and the second below it.
+
+    Returns:
+        None if even with no candidate layer the score is below the level.
+    """
+    cuts = [0] + [index + 1 for index, layer in enumerate(hybrids.chain) if layer not in repaired]
+    low, high = 0, len(cuts) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        step = yield from hybrids.candidate_prefix(cuts[middle], repaired)
+        if step.sqnr_db >= level_db:
+            low = middle
+        else:
+            high = middle
+    good = yield from hybrids.candidate_prefix(cuts[low], repaired)
+    if not good.sqnr_db >= level_db:
+        return None
+    bad = yield from hybrids.candidate_prefix(cuts[high], repaired)
+    return good, bad
+
+
+def _stands_out(good: BisectStep, bad: BisectStep, whole: BisectStep) -> bool:
+    """Tell a jump from a crossing on a slope."""
+    jump = noise(bad) - noise(good)
+    return share(jump, noise(bad)) >= HALF and share(jump, noise(whole)) >= MIN_SHARE
+
+
+def _examine(
+    hybrids: Hybrids, good: BisectStep, bad: BisectStep, repaired: tuple[str, ...]
+) -> Steps[Culprit]:
+    """Repair the layer between the cuts, and look at its jump from the other side."""
+    layer = bad.layer
+    after = yield from hybrids.repair((*repaired, layer))
+    suffix = yield from hybrids.reference_prefix(hybrids.chain.index(layer), repaired)
+    jump_fraction = share(noise(bad) - noise(good), noise(bad))
+    # The repaired run stands in for the suffix that starts after the layer: it holds that suffix's noise
+    # and the prefix's, so this is a lower bound of the reverse jump, and saves a run.
+    reverse_jump_fraction = share(noise(suffix) - noise(after), noise(suffix))
+    has_jump = jump_fraction >= HALF and reverse_jump_fraction >= HALF
+    return Culprit(
+        layer=layer,
+        good=good,
+        bad=bad,
+        jump_fraction=jump_fraction,
+        reverse_jump_fraction=reverse_jump_fraction,
+        repaired_sqnr_db=after.sqnr_db,
+        is_confirmed=has_jump or not after.is_bad,
+    )
+
+
+def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[_Found]:
+    """Drop culprits that the others make unnecessary; those that stay are confirmed by being needed."""
+
+    def is_enough(layers: frozenset[str]) -> Steps[bool]:
+        ordered = tuple(layer for layer in hybrids.chain if layer in layers)
+        step = yield from hybrids.repair(ordered)
+        return not step.is_bad
+
+    # The last one found is the one whose repair recovered, so it is given up last.
+    needed = yield from ddmin.minimize([c.layer for c in culprits], is_enough)
+    kept = tuple(replace(c, is_confirmed=True) for c in culprits if c.layer in needed)
+    dropped = tuple(c.layer for c in culprits if c.layer not in needed)
+    warnings: tuple[Notice, ...] = ()
+    if dropped:
+        text = "The output recovers without repairing these layers, though the search passed them"
+        warnings = (Notice("repair_not_needed", text, ", ".join(dropped)),)
+    return _Found(kept, "culprits", warnings)
+
+
+def _interacting(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
+    """Find a minimal set of layers whose common repair recovers the output."""
+
+    def is_enough(layers: frozenset[str]) -> Steps[bool]:
+        step = yield from hybrids.repair(tuple(layer for layer in hybrids.chain if layer in layers))
+        return not step.is_bad
+
+    if not (yield from is_enough(frozenset(hybrids.chain))):
+        return _outside([])
+    needed = yield from ddmin.minimize(hybrids.chain, is_enough)
+    if len(needed) > max(options.max_culprits, len(hybrids.chain) // 2):
+        return _accumulated(hybrids, [])
+    culprits = []
+    for layer in needed:
+        culprits.append((yield from _member(hybrids, layer, needed)))
+    return _Found(tuple(culprits), "interacting")
+
+
+def _member(hybrids: Hybrids, layer: str, needed: tuple[str, ...]) -> Steps[Culprit]:
+    """Describe one member of an interacting set: what it does alone, and what the set does without it."""
+    together = yield from hybrids.repair(needed)
+    without = yield from hybrids.repair(tuple(name for name in needed if name != layer))
+    alone = yield from hybrids.alone(layer)
+    whole = yield from hybrids.candidate_prefix(len(hybrids.chain))
+    return Culprit(
+        layer=layer,
+        good=together,
+        bad=without,
+        jump_fraction=share(noise(alone), noise(whole)),
+        reverse_jump_fraction=share(noise(without) - noise(together), noise(without)),
+        repaired_sqnr_db=together.sqnr_db,
+        is_confirmed=True,
+    )
+
+
+def _accumulated(hybrids: Hybrids, culprits: Sequence[Culprit]) -> _Found:
+    confirmed = tuple(c for c in culprits if c.is_confirmed)
+    if not confirmed:
+        return _Found((), "accumulation")
+    text = (
+        f"With these layers repaired the output is at {culprits[-1].repaired_sqnr_db:.1f} dB, below "
+        f"{hybrids.threshold_db:g} dB; what remains adds up over many layers, none of which stands out"
+    )
+    where = ", ".join(c.layer for c in culprits)
+    return _Found(confirmed, "culprits", (Notice("remaining_accumulation", text, where),))
+
+
+def _outside(culprits: Sequence[Culprit]) -> _Found:
+    text = (
+        "The output stays below the threshold with every layer computed as in the reference: the sides "
+        "differ in their inputs or in parts that were not paired"
+    )
+    return _Found(
+        tuple(c for c in culprits if c.is_confirmed), "outside_layers", (Notice("outside_layers", text),)
+    )
+
+
+def _stopped(culprits: Sequence[Culprit], options: BisectOptions) -> _Found:
+    confirmed = tuple(c for c in culprits if c.is_confirmed)
+    text = f"Stopped after {options.max_runs} runs; the layers found so far do not explain the whole loss"
+    return _Found(confirmed, "culprits" if confirmed else "accumulation", (Notice("runs_used_up", text),))
+
+
+def _non_monotone_notice(hybrids: Hybrids) -> tuple[Notice, ...]:
+    rise = hybrids.rise()
+    if rise is None:
+        return ()
+    fewer, more = rise
+    text = (
+        f"Errors cancel: a hybrid at {fewer.sqnr_db:.1f} dB rose to {more.sqnr_db:.1f} dB when more layers "
+        "were left as the candidate computes them; a culprit may hide behind another"
+    )
+    return (Notice("non_monotone", text, fewer.layer),)
