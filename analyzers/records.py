@@ -244,6 +244,23 @@ class Similarity:
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a tensor that has a meaning of its own.
+
+    Attributes:
+        axis: Axis that is cut, counted from the front.
+        start: First index.
+        stop: One after the last index.
+        name: The tensor that fills this part or is made from it.
+    """
+
+    axis: int
+    start: int
+    stop: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SliceError:
     """The part of a tensor (a channel, or a branch of a Concat) with the lowest SQNR."""
 
