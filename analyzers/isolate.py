@@ -1,0 +1,206 @@
+"""Every candidate layer fed with the reference's values, beside the reference, in one model.
+
+The isolated error of all layers then costs about one forward of each side. Only edge quantizers that differ
+from the producer's store are applied to a layer's inputs, so the producer's storage error is never charged
+to the consumer (DESIGN section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from analyzers.assembly import Assembler, Made, Recipe
+from analyzers.graph import FLOAT_TYPES, captured_values, is_constant
+from analyzers.pairing import nearest_storage
+from analyzers.project import Pair
+from analyzers.records import INPUT_LAYER, Quantization, TensorPair
+from analyzers.skeleton import read_quantization
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Isolated:
+    """The reference with every candidate layer attached.
+
+    Attributes:
+        model: All reference tensors keep their names; graph outputs are the reference's.
+        results: Reference tensor -> name of the float value that the isolated candidate layer yields for it.
+    """
+
+    model: ir.Model
+    results: dict[str, str]
+
+
+def isolate(pair: Pair) -> Isolated:
+    """Assemble the model; pairs whose candidate layer cannot be cut out are left out of ``results``."""
+    return _Isolation(pair).run()
+
+
+class _Isolation:
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        paired = pair.paired
+        self.ours, self.theirs, self.matches = paired.ours, paired.theirs, paired.matches
+        self.reference = pair.reference.ir.graph
+        self.values = {v.name: v for n in self.reference for v in n.outputs} | {
+            v.name: v for v in self.reference.inputs
+        }
+        self.layer_of = {n: pair.pairing.layers[i].name for n, i in paired.grouping.layer_of.items()}
+        self.meaning = {
+            twin: value
+            for value, twin in self.matches.values.items()
+            if value not in self.matches.inner and not is_constant(value)
+        }
+        self.assembler = Assembler(reserved=())
+        self.inputs = {
+            v: ir.Value(name=self.assembler.value_name(v.name or ""), type=v.type, shape=v.shape)
+            for v in self.reference.inputs
+        }
+
+    def run(self) -> Isolated:
+        """Assemble the reference, then each pair's candidate layer."""
+        outputs = []
+        for node in self.reference:
+            self.assembler.resolve(("reference-node", node), self.recipe)
+        for value in self.reference.outputs:
+            made = self.assembler.resolve(("reference", value), self.recipe)[0]
+            assert made is not None
+            outputs.append(made)
+        results: dict[str, str] = {}
+        for pair in self.pair.pairing.pairs:
+            made = self._attach(pair)
+            if made is not None:
+                results[pair.reference] = made.name or ""
+        sources = [self.pair.reference.ir, self.pair.canonical]
+        return Isolated(
+            self.assembler.finish(list(self.inputs.values()), outputs, sources, "isolated"), results
+        )
+
+    def _attach(self, pair: TensorPair) -> ir.Value | None:
+        value = self.values.get(pair.reference)
+        twin = None if value is None else self.matches.values.get(self.ours.core(value))
+        if value is None or twin is None:
+            return None
+        storage = nearest_storage(self.theirs, twin)
+        target = twin if storage is None else storage.dequantized
+        if pair.layer == INPUT_LAYER and storage is None:
+            return None
+        made = self.assembler.resolve(("isolated", (pair.layer, target)), self.recipe)[0]
+        if made is None or storage is None or storage.permutation is None:
+            return made
+        inverse = ir.AttrInt64s("perm", [int(i) for i in np.argsort(storage.permutation)])
+        return self.assembler.emit("Transpose", [made], f"{pair.reference}_isolated_layout", [inverse])
+
+    def recipe(self, key: Hashable) -> Recipe:
+        """Return how to make a key."""
+        assert isinstance(key, tuple)
+        kind, item = key
+        methods = {
+            "reference": self._reference_value,
+            "reference-node": self._reference_node,
+            "isolated": self._isolated_value,
+            "isolated-node": self._isolated_node,
+        }
+        return methods[kind](item)
+
+    def _reference_value(self, value: ir.Value) -> Recipe:
+        if value in self.inputs:
+            return Recipe((), lambda _: (self.inputs[value],))
+        if is_constant(value):
+            return Recipe((), lambda _: (self.assembler.constant(value),))
+        node, index = value.producer(), value.index()
+        assert node is not None
+        assert index is not None
+        return Recipe((("reference-node", node),), lambda made: (made[0][index],))
+
+    def _reference_node(self, node: ir.Node) -> Recipe:
+        values = [*node.inputs, *captured_values(node)]
+        needs = tuple(("reference", v) for v in values if v is not None)
+
+        def make(made: Sequence[Made]) -> Made:
+            resolved = iter(made)
+            return self.assembler.copy_node(node, [None if v is None else next(resolved)[0] for v in values])
+
+        return Recipe(needs, make)
+
+    def _isolated_value(self, item: tuple[str, ir.Value]) -> Recipe:
+        """A candidate value inside the layer, computed from the reference's values at the layer's border."""
+        layer, value = item
+        border = self._border(layer, value)
+        if border is not None:
+            return Recipe(
+                (("reference", border),), lambda made: (self._as_type(made[0][0], border.dtype, value.dtype),)
+            )
+        source = self._stored_source(layer, value)
+        if source is not None:
+            return Recipe((("isolated", (layer, source)),), lambda made: (made[0][0],))
+        if is_constant(value):
+            return Recipe((), lambda _: (self.assembler.constant(value, suffix="_candidate"),))
+        node, index = value.producer(), value.index()
+        if node is None or index is None:
+            return Recipe((), lambda _: (None,))
+        return Recipe((("isolated-node", (layer, node)),), lambda made: (made[0][index],))
+
+    def _border(self, layer: str, value: ir.Value) -> ir.Value | None:
+        """Return the reference value that stands in for a candidate core outside the layer."""
+        meaning = self.meaning.get(value)
+        if meaning is None:
+            return None
+        producer = meaning.producer()
+        is_own = producer is not None and self.layer_of.get(producer) == layer
+        return None if is_own else meaning
+
+    def _stored_source(self, layer: str, value: ir.Value) -> ir.Value | None:
+        """Return the value before the producer's own store, where ``value`` is read back from that store."""
+        node = value.producer()
+        if (
+            node is None
+            or node.op_type != "DequantizeLinear"
+            or layer == INPUT_LAYER
+            or node.inputs[0] is None
+        ):
+            return None
+        quantizer = node.inputs[0].producer()
+        if quantizer is None or quantizer.op_type != "QuantizeLinear":
+            return None
+        core = self.theirs.core(value)
+        storage = nearest_storage(self.theirs, core)
+        if storage is None or self._border(layer, core) is None:
+            return None
+        return quantizer.inputs[0] if _same(storage.quantization, read_quantization(node)) else None
+
+    def _isolated_node(self, item: tuple[str, ir.Node]) -> Recipe:
+        layer, node = item
+        values = [*node.inputs, *captured_values(node)]
+        needs = tuple(("isolated", (layer, v)) for v in values if v is not None)
+
+        def make(made: Sequence[Made]) -> Made:
+            resolved = iter(made)
+            inputs = [None if v is None else next(resolved)[0] for v in values]
+            if any(v is not None and i is None for v, i in zip(values, inputs, strict=True)):
+                return (None,) * len(node.outputs)
+            return self.assembler.copy_node(node, inputs, suffix="_isolated")
+
+        return Recipe(needs, make)
+
+    def _as_type(
+        self, value: ir.Value | None, have: ir.DataType | None, want: ir.DataType | None
+    ) -> ir.Value | None:
+        if value is None or have == want or have not in FLOAT_TYPES or want not in FLOAT_TYPES:
+            return value
+        to = ir.AttrInt64("to", want)
+        return self.assembler.emit("Cast", [value], f"{value.name}_as_{want.name.lower()}", [to], dtype=want)
+
+
+def _same(a: Quantization, b: Quantization | None) -> bool:
+    if b is None:
+        return False
+    return (
+        a.dtype == b.dtype
+        and a.axis == b.axis
+        and np.array_equal(a.scale, b.scale)
+        and np.array_equal(a.zero_point, b.zero_point)
+    )
