@@ -178,6 +178,8 @@ class Letterbox:
         scale_y: The same vertically.
         pad_x: Network pixels left of the image.
         pad_y: Network pixels above the image.
+        input_height: Height of the network's input, which grids of cells are laid over.
+        input_width: Its width.
     """
 
     height: int
@@ -186,6 +188,8 @@ class Letterbox:
     scale_y: float
     pad_x: float
     pad_y: float
+    input_height: int = 0
+    input_width: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
