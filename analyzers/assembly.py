@@ -83,7 +83,7 @@ class Assembler:
                 tensor = ir.tensor(change(array))
             value = ir.Value(name=self.value_name(f"{source.name}{suffix}"), const_value=tensor)
             if tensor is not None:
-                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(list(tensor.shape.numpy()))
             self._constants[key] = value
             self.initializers.append(value)
         return self._constants[key]

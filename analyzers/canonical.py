@@ -88,13 +88,55 @@ def to_qdq(model: ir.Model) -> ir.Model:
     """Return a QDQ copy of a candidate; a candidate that is in QDQ form already is only copied."""
     copy = model.clone()
     rewriter = _Rewriter(copy)
-    is_changed = False
+    is_changed = _float_inputs(rewriter)
     for node in list(copy.graph):
         rewriter.anchor = node
         is_changed |= _rewrite(rewriter, node)
+    is_changed |= _float_outputs(rewriter)
     if is_changed:
         infer_shapes(copy)
     return copy
+
+
+def _float_inputs(rewriter: _Rewriter) -> bool:
+    """Let inputs that the device takes as integers be given as floats: quantize them first."""
+    is_changed = False
+    for index, value in enumerate(list(rewriter.graph.inputs)):
+        reader = next((u.node for u in value.uses() if u.node.op_type == "DequantizeLinear"), None)
+        if value.dtype not in INTEGER_TYPES or reader is None or reader.inputs[1] is None:
+            continue
+        zero = reader.inputs[2] if len(reader.inputs) > 2 else None
+        name = value.name or ""
+        value.name = rewriter.fresh(f"{name}_float_input")
+        integer_type, value.type = value.type, ir.TensorType(ir.DataType.FLOAT)
+        inputs = [None, reader.inputs[1], zero]
+        node = ir.Node("", "QuantizeLinear", inputs, num_outputs=1, name=f"{name}_QuantizeLinear")
+        node.outputs[0].name, node.outputs[0].type = rewriter.fresh(f"{name}_stored"), integer_type
+        value.replace_all_uses_with(node.outputs[0])
+        node.replace_input_with(0, value)
+        rewriter.graph.insert_before(rewriter.graph[0], node)
+        value.name = name
+        rewriter.graph.inputs[index] = value
+        is_changed = True
+    return is_changed
+
+
+def _float_outputs(rewriter: _Rewriter) -> bool:
+    """Dequantize outputs that the device hands out as integers."""
+    is_changed = False
+    for index, value in enumerate(list(rewriter.graph.outputs)):
+        node = value.producer()
+        if value.dtype not in INTEGER_TYPES or node is None or node.op_type != "QuantizeLinear":
+            continue
+        inputs = [value, *node.inputs[1:3]]
+        copy = ir.Node("", "DequantizeLinear", inputs, num_outputs=1, name=f"{value.name}_DequantizeLinear")
+        rewriter.graph.append(copy)
+        output, name = copy.outputs[0], value.name
+        value.name = rewriter.fresh(f"{name}_integer")
+        output.name, output.shape, output.type = name, value.shape, ir.TensorType(ir.DataType.FLOAT)
+        rewriter.graph.outputs[index] = output
+        is_changed = True
+    return is_changed
 
 
 def _rewrite(rewriter: _Rewriter, node: ir.Node) -> bool:

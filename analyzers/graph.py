@@ -54,16 +54,7 @@ def read_model(path: Path, *, opset: int = OLDEST_OPSET) -> Model:
     Raises:
         ModelLoadError: Not a readable, safe ONNX model; the code says which way.
     """
-    reading.check_file(path)
-    try:
-        model = ir.load(path)
-    except Exception as cause:
-        raise ModelLoadError(
-            "malformed_model",
-            f"The file cannot be parsed as ONNX: {str(cause).splitlines()[0][:200]}",
-            where=str(path),
-            hint="Export the model again",
-        ) from cause
+    model = reading.parse_model(path)
     notices = reading.check_graph(model, path)
     digest = _digest(model, path)
     model = lift_opset(model, path, opset)
@@ -205,13 +196,12 @@ def is_float(value: ir.Value) -> bool:
 def save_model(model: ir.Model, folder: Path, *, name: str = "model.onnx") -> Path:
     """Write a model for a session to open.
 
-    External tensors of the models that it was made from are hard-linked (or copied) beside it.
+    External tensors are copied beside it once per folder, so many models of one origin share them. (They are
+    not hard-linked: a file with two links is refused as external data.)
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    for tensor in _tensors(model.graph):
-        if isinstance(tensor, ir.ExternalTensor):
-            _bring(tensor, folder)
+    _bring_external_data(model.graph, folder)
     proto = ir.to_proto(model)
     if proto.ByteSize() > _LARGE_BYTES:
         ir.save(model, path, external_data=f"{name}.data")
@@ -220,16 +210,32 @@ def save_model(model: ir.Model, folder: Path, *, name: str = "model.onnx") -> Pa
     return path
 
 
-def _bring(tensor: ir.ExternalTensor, folder: Path) -> None:
-    source = Path(tensor.path).resolve()
-    target = folder / Path(tensor.location)
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+def _bring_external_data(graph: ir.Graph, folder: Path) -> None:
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor):
+            source = Path(tensor.path).resolve()
+            location = f"{hashlib.sha256(str(source).encode()).hexdigest()[:16]}.data"
+            _copy_once(source, folder / location)
+            value.const_value = ir.ExternalTensor(
+                location,
+                tensor.offset,
+                tensor.length,
+                tensor.dtype,
+                shape=tensor.shape,
+                name=value.name or "",
+                base_dir=folder,
+            )
+    for node in graph:
+        for inner in subgraphs(node):
+            _bring_external_data(inner, folder)
+
+
+def _copy_once(source: Path, target: Path) -> None:
+    if not target.exists():
+        partial = target.with_suffix(f".{os.getpid()}.part")
+        shutil.copyfile(source, partial)
+        partial.replace(target)
 
 
 def with_outputs(model: ir.Model, names: Sequence[str]) -> ir.Model:

@@ -7,8 +7,9 @@ to the consumer (DESIGN section 3).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -98,7 +99,7 @@ class _Isolation:
         """Return how to make a key."""
         assert isinstance(key, tuple)
         kind, item = key
-        methods = {
+        methods: dict[str, Callable[[Any], Recipe]] = {
             "reference": self._reference_value,
             "reference-node": self._reference_node,
             "isolated": self._isolated_value,

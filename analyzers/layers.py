@@ -16,8 +16,9 @@ PASS_THROUGH = frozenset(
     "SpaceToDepth Expand Tile Gather".split()
 )
 _FOLLOWERS = frozenset(
-    "BatchNormalization Relu Clip LeakyRelu PRelu Elu Selu Celu Sigmoid HardSigmoid HardSwish Tanh Softplus "
-    "Mish Gelu Swish Mul Add Sub Div".split()
+    "BatchNormalization Relu Clip LeakyRelu PRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid "
+    "HardSwish Tanh Softplus Softsign Mish Gelu Swish Mul Add Sub Div Exp Log Sqrt Reciprocal Neg Abs Pow Erf "
+    "Sin Cos Floor Ceil Round Sign".split()
 )
 _ELEMENTWISE = frozenset(
     "Sigmoid HardSigmoid Erf Tanh Softplus Mul Add Sub Div Pow Clip Relu Sqrt Neg Cast Identity".split()
@@ -110,6 +111,9 @@ def _activation(node: ir.Node, skeleton: Skeleton) -> list[tuple[ir.Node, ir.Nod
     """
     if node.op_type != "Mul":
         return []
+    data = [v for v in skeleton.data_inputs(node) if v is not None]
+    if len(data) == 1:
+        return _scaled_gelu(node, data[0], skeleton)
     region, leaf = _single_source_region(node, skeleton)
     if leaf is None or not any(n.op_type in _CURVES for n in region):
         return []
@@ -121,6 +125,16 @@ def _activation(node: ir.Node, skeleton: Skeleton) -> list[tuple[ir.Node, ir.Nod
     ):
         return [(n, region[0]) for n in region[1:]]
     return [(n, leader) for n in region]
+
+
+def _scaled_gelu(node: ir.Node, source: ir.Value, skeleton: Skeleton) -> list[tuple[ir.Node, ir.Node]]:
+    """Return the trailing ``* 0.5`` of a decomposed GELU as a member of it."""
+    before = source.producer()
+    if before is None or before.op_type != "Mul" or len(skeleton.readers.get(source, [])) != 1:
+        return []
+    region, _ = _single_source_region(before, skeleton)
+    is_gelu = any(n.op_type in {"Erf", "Tanh"} for n in region)
+    return [(node, before)] if is_gelu and not _leaves_graph(source, skeleton) else []
 
 
 def _single_source_region(end: ir.Node, skeleton: Skeleton) -> tuple[list[ir.Node], ir.Value | None]:
@@ -155,21 +169,12 @@ def _is_inner(value: ir.Value, region: set[ir.Node], skeleton: Skeleton) -> bool
     return all(reader in region for reader in skeleton.readers.get(value, []))
 
 
-def layer_records(
-    grouping: Grouping,
-    skeleton: Skeleton,
-    is_quantized: Callable[[ir.Node], bool],
-) -> tuple[Layer, ...]:
+def layer_records(grouping: Grouping, is_quantized: Callable[[ir.Node], bool]) -> tuple[Layer, ...]:
     """Return the groups as records."""
-    return tuple(_record(nodes, grouping, skeleton, is_quantized) for nodes in grouping.groups)
+    return tuple(_record(nodes, is_quantized) for nodes in grouping.groups)
 
 
-def _record(
-    nodes: tuple[ir.Node, ...],
-    grouping: Grouping,
-    skeleton: Skeleton,
-    is_quantized: Callable[[ir.Node], bool],
-) -> Layer:
+def _record(nodes: tuple[ir.Node, ...], is_quantized: Callable[[ir.Node], bool]) -> Layer:
     own = set(nodes)
     made = {v for n in nodes for v in n.outputs}
     inputs: dict[ir.Value, None] = {}

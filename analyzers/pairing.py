@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from analyzers.errors import PairingError
-from analyzers.graph import is_constant, is_float, node_name
+from analyzers.graph import is_float, node_name
 from analyzers.layers import Grouping, group_nodes, layer_records
 from analyzers.matching import Matches, match
 from analyzers.records import INPUT_LAYER, Notice, Operator, Pairing, TensorPair, Unpaired
@@ -50,10 +50,10 @@ def pair_graphs(reference: ir.Graph, candidate: ir.Graph) -> Paired:
         return twin is not None and value not in matches.inner and twin in theirs.storage
 
     def is_quantized(node: ir.Node) -> bool:
-        return _is_quantized(node, matches, theirs) or any(is_stored(ours.core(v)) for v in node.outputs)
+        return _is_quantized(node, matches) or any(is_stored(ours.core(v)) for v in node.outputs)
 
     grouping = group_nodes(ours, reference, is_stored)
-    layers = layer_records(grouping, ours, is_quantized)
+    layers = layer_records(grouping, is_quantized)
     names = {node: layers[i].name for node, i in grouping.layer_of.items()}
     operators = tuple(
         Operator(node_name(n), n.op_type, names[n], tuple(v.name or "" for v in n.outputs if is_float(v)))
@@ -75,12 +75,12 @@ def pair_graphs(reference: ir.Graph, candidate: ir.Graph) -> Paired:
         layers=layers,
         operators=operators,
         outputs=outputs,
-        warnings=_notices(reference, candidate, matches, outputs),
+        warnings=_notices(reference, matches, outputs),
     )
     return Paired(pairing, ours, theirs, matches, grouping)
 
 
-def _is_quantized(node: ir.Node, matches: Matches, theirs: Skeleton) -> bool:
+def _is_quantized(node: ir.Node, matches: Matches) -> bool:
     twin = matches.nodes.get(node)
     if twin is None:
         return False
@@ -169,13 +169,11 @@ def _check_related(coverage: float, reference: ir.Graph, outputs: dict[str, str]
             "unrelated_models",
             f"Reference and candidate are unrelated models: {coverage:.0%} of the layers pair",
             where=f"reference outputs {names}",
-            hint="Compare a model with its own quantized version, or check that both come from the same checkpoint",
+            hint="Compare a model with its own quantized version, made from the same checkpoint",
         )
 
 
-def _notices(
-    reference: ir.Graph, candidate: ir.Graph, matches: Matches, outputs: dict[str, str]
-) -> tuple[Notice, ...]:
+def _notices(reference: ir.Graph, matches: Matches, outputs: dict[str, str]) -> tuple[Notice, ...]:
     notices = [
         Notice(
             "operator_changed",
@@ -190,8 +188,3 @@ def _notices(
         for name in missing
     ]
     return tuple(notices)
-
-
-def is_side_value(value: ir.Value) -> bool:
-    """Return True for values that carry shapes and indices rather than data."""
-    return not is_float(value) and not is_constant(value)

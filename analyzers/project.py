@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from analyzers import reading
 from analyzers.canonical import to_qdq
-from analyzers.errors import InputError
 from analyzers.graph import OLDEST_OPSET, Model, read_model
 from analyzers.pairing import Paired, pair_graphs
-from analyzers.records import INPUT_LAYER, Notice, Pairing, TensorSpec
+from analyzers.records import Notice, Pairing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,22 +61,13 @@ def open_models(reference: Path, candidate: Path) -> Pair:
     Raises:
         ModelLoadError: One of the files cannot be read.
         PairingError: They do not belong together.
-        InputError: They are swapped, or the reference is quantized already.
     """
     ours, theirs = _read_both(reference, candidate)
-    _check_roles(ours, theirs)
+    notices = reading.check_roles(ours.ir, theirs.ir, reference_path=reference, candidate_path=candidate)
     canonical = to_qdq(theirs.ir)
     paired = pair_graphs(ours.ir.graph, canonical.graph)
-    warnings = [*ours.notices, *theirs.notices, *paired.pairing.warnings]
-    if not reading.is_quantized(theirs.ir):
-        warnings.append(
-            Notice(
-                "int8_not_quantized",
-                "The candidate is not quantized: it holds no integer operator, so there is nothing to fall back",
-                str(candidate),
-            )
-        )
-    return Pair(ours, theirs, canonical, paired, tuple(warnings))
+    warnings = (*ours.notices, *theirs.notices, *notices, *paired.pairing.warnings)
+    return Pair(ours, theirs, canonical, paired, warnings)
 
 
 def _read_both(reference: Path, candidate: Path) -> tuple[Model, Model]:
@@ -91,31 +81,3 @@ def _read_both(reference: Path, candidate: Path) -> tuple[Model, Model]:
 
 def _opset(model: Model) -> int:
     return int(model.ir.graph.opset_imports.get("", OLDEST_OPSET))
-
-
-def _check_roles(ours: Model, theirs: Model) -> None:
-    if not reading.is_quantized(ours.ir):
-        return
-    if reading.is_quantized(theirs.ir):
-        raise InputError(
-            "already_quantized",
-            "The reference is already quantized",
-            where=str(ours.path),
-            hint="Give the FP32 model that the candidate was made from",
-        )
-    raise InputError(
-        "swapped_arguments",
-        "Reference and candidate are swapped: the first model is quantized, the second is not",
-        where=f"{ours.path} {theirs.path}",
-        hint="Give the FP32 reference first, then the quantized candidate",
-    )
-
-
-def input_specs(pair: Pair) -> tuple[TensorSpec, ...]:
-    """Return what the reference reads; samples are made for these."""
-    return pair.reference.inputs
-
-
-def is_input(name: str) -> bool:
-    """Return True for the pseudo-layer of graph inputs."""
-    return name == INPUT_LAYER

@@ -8,8 +8,9 @@ float32 -> float16 -> float32 Cast pairs; products are accumulated in float32.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -121,7 +122,7 @@ class _Simulation:
 
     def run(self) -> Simulated:
         """Assemble and return the model."""
-        outputs = []
+        outputs: list[ir.Value] = []
         for value in self.reference.outputs:
             made = self.assembler.resolve(self._output_key(value), self.recipe)[0]
             assert made is not None
@@ -158,7 +159,7 @@ class _Simulation:
         """Return how to make a key; the kinds are explained at each method."""
         assert isinstance(key, tuple)
         kind, item = key
-        methods = {
+        methods: dict[str, Callable[[Any], Recipe]] = {
             "reference": self._reference_value,
             "reference-node": self._reference_node,
             "half": self._half_value,
@@ -313,7 +314,7 @@ class _Simulation:
         return self.assembler.constant(value, suffix="_reference")
 
     def _is_parameter(self, value: ir.Value) -> bool:
-        """Return True for constants that steer an operator (Resize scales) rather than enter the arithmetic."""
+        """Return True for constants that steer an operator (Resize scales) and are not data."""
         return all(u.node.op_type in {"Resize", "Upsample"} for u in value.uses())
 
     def _stored(self, node: ir.Node, old: ir.Value, new: ir.Value | None) -> ir.Value | None:
@@ -334,7 +335,8 @@ class _Simulation:
     def _is_fused_inside(self, value: ir.Value) -> bool:
         """Return True if only followers in the same layer read it and the candidate does not store it."""
         readers = {u.node for u in value.uses()}
-        layer = self.names.get(value.producer()) if value.producer() is not None else None
+        producer = value.producer()
+        layer = None if producer is None else self.names.get(producer)
         twin = self.matches.values.get(self.ours.core(value))
         is_stored = (
             twin is not None

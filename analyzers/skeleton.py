@@ -45,7 +45,6 @@ class Skeleton:
         cores: Every value -> its core.
         readers: Core value -> the computing nodes that read it.
         storage: Core value -> its storages, the nearest first.
-        constants: Cores that are constants, dequantized where quantized; value -> the constant value it comes from.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -158,12 +157,12 @@ def _stored_core(skeleton: Skeleton, source: ir.Value) -> tuple[ir.Value, Permut
     if any(reader.op_type != "Transpose" for reader in readers):
         return core, None
     before = skeleton.core(node.inputs[0])
-    undone = any(skeleton.core(v) is before and v is not before for v in _transposed_readers(core, skeleton))
+    undone = any(skeleton.core(v) is before and v is not before for v in _transposed_readers(core))
     return (before, _permutation(node)) if undone else (core, None)
 
 
-def _transposed_readers(core: ir.Value, skeleton: Skeleton) -> list[ir.Value]:
-    found = []
+def _transposed_readers(core: ir.Value) -> list[ir.Value]:
+    found: list[ir.Value] = []
     frontier = [core]
     while frontier:
         value = frontier.pop()
