@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+import onnx
 import onnx_ir as ir
 
 from analyzers.errors import ModelLoadError
@@ -36,6 +37,23 @@ def check_external_data(tensors: Iterable[ir.ExternalTensor], path: Path) -> Non
         _check_kind(location, folder, path)
     for tensor in external:
         _check_bounds(tensor, folder, path)
+
+
+def check_entries(tensor: onnx.TensorProto, path: Path) -> None:
+    """Check that the offset and length of an external tensor are numbers that a file can have.
+
+    Raises:
+        ModelLoadError: ``external_data_unsafe``.
+    """
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    for entry in tensor.external_data:
+        if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
+            raise _unsafe(
+                f"Tensor {tensor.name!r} has the external data {entry.key} {entry.value!r}",
+                path,
+                "Export the model again",
+            )
 
 
 def _missing(names: list[str], path: Path) -> ModelLoadError:

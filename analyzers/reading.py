@@ -13,6 +13,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -217,7 +218,7 @@ def _innermost(cause: BaseException) -> str:
 
 
 def _check_definitions(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse what onnx-ir would drop or merge silently: names defined twice, sparse constants."""
+    """Refuse what onnx-ir would drop, merge or stumble over: doubled names, sparse constants, bad offsets."""
     for graph in _graphs(proto.graph):
         if graph.sparse_initializer:
             raise _error(
@@ -226,27 +227,44 @@ def _check_definitions(proto: onnx.ModelProto, path: Path) -> None:
                 path,
                 "Store them as an ordinary (dense) initializer",
             )
-        defined = [v.name for v in graph.input]
-        # An initializer may give a graph input its default, under the input's name.
-        inputs = set(defined)
-        defined += [t.name for t in graph.initializer if t.name not in inputs]
-        defined += [name for node in graph.node for name in node.output if name]
-        counts = Counter(defined) + Counter(t.name for t in graph.initializer if t.name in inputs)
-        for name, count in counts.items():
-            if count > (2 if name in inputs else 1) or defined.count(name) > 1:
+        inputs, constants = [v.name for v in graph.input], [t.name for t in graph.initializer]
+        results = [name for node in graph.node for name in node.output if name]
+        # An initializer under an input's name is that input's default value.
+        own_constants = set(constants) - set(inputs)
+        for names in (constants, [*inputs, *own_constants, *results]):
+            name, count = max(Counter(names).items(), key=lambda item: item[1], default=("", 0))
+            if count > 1:
                 raise _error(
                     "invalid_graph",
                     f"The graph is invalid: {count} values have the same name {name!r}",
                     path,
                     "Export the model again; every tensor needs a name of its own",
                 )
+    for tensor in _tensor_protos(proto):
+        external_data.check_entries(tensor, path)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
-    for node in graph.node:
+    yield from _graphs_of(graph.node)
+
+
+def _graphs_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    for node in nodes:
         for attribute in node.attribute:
-            inner: Iterable[onnx.GraphProto] = (*attribute.graphs, attribute.g)
-            for subgraph in inner:
-                if subgraph.ByteSize():
-                    yield from _graphs(subgraph)
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+            for subgraph in attribute.graphs:
+                yield from _graphs(subgraph)
+
+
+def _tensor_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    in_functions = (_graphs_of(function.node) for function in proto.functions)
+    graphs = list(chain(_graphs(proto.graph), *in_functions))
+    for graph in graphs:
+        yield from graph.initializer
+    for body in (*graphs, *proto.functions):
+        for attribute in (attribute for node in body.node for attribute in node.attribute):
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
