@@ -352,6 +352,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How two models are compared.
+
+    Attributes:
+        threshold: Layers with a cosine below it are fallback candidates.
+        isolated: Also run each layer fed with the reference's values.
+    """
+
+    threshold: float = 0.99
+    isolated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class BisectStep:
     """One hybrid that was run.
 
@@ -625,6 +638,7 @@ class Inputs:
         mode: Session mode of the candidate.
         precision: Fallback precision.
         rule: Storage rule.
+        allow_code: The task file may name the user's own Python; never set for files from a browser.
     """
 
     reference: Path
@@ -642,3 +656,4 @@ class Inputs:
     mode: Mode = "as-executed"
     precision: Precision = "fp16"
     rule: Rule = "per-edge"
+    allow_code: bool = False

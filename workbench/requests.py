@@ -1,0 +1,79 @@
+"""What a job is asked for, one record per kind; ``to_json`` of it is the job's ``params``.
+
+Paths are absolute: a worker runs in the folder of its job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzers.records import (
+    BisectOptions,
+    CompareOptions,
+    Inputs,
+    QuantizeOptions,
+    SearchOptions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeRequest:
+    """Make a candidate from a calibration set; kind "quantize".
+
+    Attributes:
+        reference: FP32 ONNX file.
+        data: Calibration set.
+        output: Where the candidate goes.
+        task: Task file that says how images become tensors.
+        samples: Which samples; see ``Inputs.samples``.
+        options: How it is quantized.
+        allow_code: See ``Inputs.allow_code``.
+    """
+
+    reference: Path
+    data: Path
+    output: Path
+    task: Path | None = None
+    samples: str | None = None
+    options: QuantizeOptions = QuantizeOptions()
+    allow_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """Compare layer by layer; kind "compare"."""
+
+    inputs: Inputs
+    options: CompareOptions = CompareOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BisectRequest:
+    """Find the layers that break the output; kind "bisect"."""
+
+    inputs: Inputs
+    options: BisectOptions = BisectOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Find the cheapest fallback set that reaches a target; kind "search"."""
+
+    inputs: Inputs
+    options: SearchOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """Write a search's answer for a toolchain; kind "export".
+
+    Attributes:
+        search: JSON file of a search.
+        format: Name of the exporter.
+        output: File to write.
+    """
+
+    search: Path
+    format: str
+    output: Path
