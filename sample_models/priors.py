@@ -1,0 +1,78 @@
+"""The prior boxes of the sample detector and the coding of boxes against them (SSD's)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+INPUT_SIZE = 320
+STRIDES = (8, 16, 32, 64)
+# Side lengths in pixels per stride; each comes square and upright (half as wide as high).
+SIDES: tuple[tuple[float, float], ...] = ((16.0, 26.0), (42.0, 64.0), (92.0, 132.0), (180.0, 250.0))
+RATIOS = (1.0, 0.5)
+PER_CELL = 4
+VARIANCES = (0.1, 0.2)
+
+
+def prior_boxes(size: int = INPUT_SIZE) -> NDArray[np.float32]:
+    """Return all priors of a square input, (N, 4) as centre x, centre y, width, height in 0..1.
+
+    Order: stride by stride, cells row by row, within a cell side by side, square before upright. This is the
+    order in which the heads' outputs are laid out.
+    """
+    rows = []
+    for stride, sides in zip(STRIDES, SIDES, strict=True):
+        cells = size // stride
+        for y in range(cells):
+            for x in range(cells):
+                for side in sides:
+                    for ratio in RATIOS:
+                        root = ratio**0.5
+                        rows.append(((x + 0.5) * stride, (y + 0.5) * stride, side * root, side / root))
+    return np.asarray(rows, np.float32) / np.float32(size)
+
+
+def encode(boxes: NDArray[np.float32], priors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return boxes coded against their priors, both (n, 4) centre form.
+
+    Source: W. Liu et al., "SSD: Single Shot MultiBox Detector", 2016, equation 2, with Caffe's variances.
+    """
+    centre = (boxes[:, :2] - priors[:, :2]) / (priors[:, 2:] * VARIANCES[0])
+    size = np.log(np.maximum(boxes[:, 2:], 1e-6) / priors[:, 2:]) / VARIANCES[1]
+    return np.concatenate([centre, size], 1).astype(np.float32)
+
+
+def match(
+    boxes: NDArray[np.float32], labels: NDArray[np.int64], priors: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Assign a thing, or background, to every prior.
+
+    Args:
+        boxes: (n, 4) xyxy in 0..1.
+        labels: (n,) class indices from 0.
+        priors: (N, 4) centre form in 0..1.
+
+    Returns:
+        Boxes (N, 4) centre form and targets (N,): 0 background, -1 not counted, else class + 1.
+    """
+    count = len(priors)
+    assigned, target = np.zeros((count, 4), np.float32), np.zeros(count, np.int64)
+    if not len(boxes):
+        assigned[:] = priors
+        return assigned, target
+    low, high = priors[:, :2] - priors[:, 2:] / 2, priors[:, :2] + priors[:, 2:] / 2
+    width_height = np.clip(
+        np.minimum(boxes[:, None, 2:], high[None]) - np.maximum(boxes[:, None, :2], low[None]), 0, None
+    )
+    shared = width_height.prod(-1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
+    overlap = shared / (areas[:, None] + priors[:, 2:].prod(-1)[None] - shared)
+    best_thing, best = overlap.argmax(0), overlap.max(0)
+    for thing in np.argsort(overlap.max(1)):  # every thing gets its best priors, however poor
+        for prior in np.argsort(overlap[thing])[-2:]:
+            if overlap[thing, prior] > 0.2 or prior == overlap[thing].argmax():
+                best_thing[prior], best[prior] = thing, max(best[prior], 0.99)
+    target = np.where(best >= 0.5, labels[best_thing] + 1, np.where(best >= 0.4, -1, 0))
+    chosen = boxes[best_thing]
+    assigned = np.concatenate([(chosen[:, :2] + chosen[:, 2:]) / 2, chosen[:, 2:] - chosen[:, :2]], 1)
+    return assigned.astype(np.float32), target
