@@ -619,6 +619,25 @@ class QuantizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantizeResult:
+    """The answer of ``quantize``.
+
+    Attributes:
+        candidate: The file that was written; weights over 1 GiB lie beside it.
+        options: How it was made.
+        samples: Names of the samples that calibrated it.
+        float_operators: Operators whose result the candidate keeps in float.
+        warnings: Notices.
+    """
+
+    candidate: Path
+    options: QuantizeOptions
+    samples: tuple[str, ...]
+    float_operators: tuple[str, ...]
+    warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """What every command is given; paths as the user wrote them, meanings the same everywhere.
 
