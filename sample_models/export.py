@@ -35,10 +35,10 @@ def main() -> None:
 
 
 def export_detector(checkpoint: Path, folder: Path) -> None:
-    """Write ``detector.onnx`` (coded boxes and scores) and ``detector_decoded.onnx`` (one output)."""
+    """Write ``detector.onnx`` (coded boxes and logits) and ``detector_decoded.onnx`` (one output)."""
     net = network.Detector(len(scenes.CLASS_NAMES))
     net.load_state_dict(torch.load(checkpoint, weights_only=True))
-    write(network.RawExport(net), priors.INPUT_SIZE, ["loc", "conf"], folder / "detector.onnx")
+    write(net, priors.INPUT_SIZE, ["loc", "conf"], folder / "detector.onnx")
     write(network.DecodedExport(net), priors.INPUT_SIZE, ["detections"], folder / "detector_decoded.onnx")
 
 

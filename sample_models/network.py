@@ -129,19 +129,6 @@ class Classifier(nn.Module):
         return self.linear(self.last(self.backbone(x)[-1]).mean((2, 3)))
 
 
-class RawExport(nn.Module):
-    """The detector as shipped: coded boxes and softmax scores."""
-
-    def __init__(self, detector: Detector) -> None:
-        super().__init__()
-        self.detector = detector
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loc (1, N, 4) and conf (1, N, classes + 1)."""
-        loc, logits = self.detector(images)
-        return loc, logits.softmax(-1)
-
-
 class DecodedExport(nn.Module):
     """The detector with its boxes decoded and everything in one output, as many deployments ship it."""
 
@@ -153,8 +140,8 @@ class DecodedExport(nn.Module):
         self.register_buffer("size", boxes[..., 2:].contiguous())
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (1, N, 4 + classes): xyxy in pixels, then the scores without background."""
+        """Return (1, N, 4 + classes): centre, width, height in pixels, then scores without background."""
         loc, logits = self.detector(images)
         centre = loc[..., :2] * (self.size * priors.VARIANCES[0]) + self.centre
-        half = torch.exp(loc[..., 2:] * priors.VARIANCES[1]) * (self.size * 0.5)
-        return torch.cat([centre - half, centre + half, logits.softmax(-1)[..., 1:]], -1)
+        extent = torch.exp(loc[..., 2:] * priors.VARIANCES[1]) * self.size
+        return torch.cat([centre, extent, logits.softmax(-1)[..., 1:]], -1)

@@ -1,6 +1,8 @@
-"""The prior boxes of the sample detector and the coding of boxes against them (SSD's)."""
+"""The prior boxes of the sample detector and which thing each of them learns."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +13,11 @@ STRIDES = (8, 16, 32, 64)
 SIDES: tuple[tuple[float, float], ...] = ((16.0, 26.0), (42.0, 64.0), (92.0, 132.0), (180.0, 250.0))
 RATIOS = (1.0, 0.5)
 PER_CELL = 4
+# Caffe's factors on coded centres and sizes.
 VARIANCES = (0.1, 0.2)
 
 
+@lru_cache(maxsize=4)
 def prior_boxes(size: int = INPUT_SIZE) -> NDArray[np.float32]:
     """Return all priors of a square input, (N, 4) as centre x, centre y, width, height in 0..1.
 
@@ -29,17 +33,9 @@ def prior_boxes(size: int = INPUT_SIZE) -> NDArray[np.float32]:
                     for ratio in RATIOS:
                         root = ratio**0.5
                         rows.append(((x + 0.5) * stride, (y + 0.5) * stride, side * root, side / root))
-    return np.asarray(rows, np.float32) / np.float32(size)
-
-
-def encode(boxes: NDArray[np.float32], priors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return boxes coded against their priors, both (n, 4) centre form.
-
-    Source: W. Liu et al., "SSD: Single Shot MultiBox Detector", 2016, equation 2, with Caffe's variances.
-    """
-    centre = (boxes[:, :2] - priors[:, :2]) / (priors[:, 2:] * VARIANCES[0])
-    size = np.log(np.maximum(boxes[:, 2:], 1e-6) / priors[:, 2:]) / VARIANCES[1]
-    return np.concatenate([centre, size], 1).astype(np.float32)
+    boxes = np.asarray(rows, np.float32) / np.float32(size)
+    boxes.flags.writeable = False
+    return boxes
 
 
 def match(

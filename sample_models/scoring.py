@@ -21,7 +21,6 @@ Floats = NDArray[np.float32]
 LEAST_SCORE = 0.01
 NMS_IOU = 0.5
 MOST_DETECTIONS = 100
-CANDIDATES = 400
 
 
 def read_input(path: Path) -> Floats:
@@ -39,7 +38,7 @@ def decode(loc: Floats, prior: Floats, *, size: float = priors.INPUT_SIZE) -> Fl
     """Return boxes (N, 4) xyxy in pixels from coded boxes and priors, both (N, 4)."""
     centre = loc[:, :2] * priors.VARIANCES[0] * prior[:, 2:] + prior[:, :2]
     half = np.exp(loc[:, 2:] * priors.VARIANCES[1]) * prior[:, 2:] / 2
-    return np.concatenate([centre - half, centre + half], 1) * np.float32(size)
+    return np.asarray(np.concatenate([centre - half, centre + half], 1) * np.float32(size), np.float32)
 
 
 def suppress(boxes: Floats, scores: Floats) -> NDArray[np.int64]:
@@ -59,11 +58,11 @@ def suppress(boxes: Floats, scores: Floats) -> NDArray[np.int64]:
 
 def detections(boxes: Floats, scores: Floats) -> NDArray[np.float64]:
     """Return up to 100 rows (x, y, w, h, score, category id) from boxes (N, 4) and scores (N, classes)."""
+    boxes = np.clip(boxes, 0, priors.INPUT_SIZE)
     found = []
     for label in range(scores.shape[1]):
         column = scores[:, label]
         chosen = np.nonzero(column > LEAST_SCORE)[0]
-        chosen = chosen[np.argsort(-column[chosen], kind="stable")[:CANDIDATES]]
         kept = chosen[suppress(boxes[chosen], column[chosen])]
         extent = boxes[kept, 2:] - boxes[kept, :2]
         tail = np.stack([column[kept], np.full(len(kept), label + 1)], 1)
@@ -97,10 +96,23 @@ def average_precision(
     return np.asarray(scorer.stats)
 
 
+def read_outputs(outputs: list[Floats]) -> tuple[Floats, Floats]:
+    """Return boxes (N, 4) xyxy in pixels and scores (N, classes) of either export."""
+    if len(outputs) == 2:
+        loc, logits = outputs[0][0], outputs[1][0]
+        powers = np.exp(logits - logits.max(1, keepdims=True))
+        return decode(loc, priors.prior_boxes()), (powers / powers.sum(1, keepdims=True))[:, 1:]
+    rows = outputs[0][0]
+    return np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], 1), rows[:, 4:]
+
+
 def score_detector(
-    run: Callable[[Floats], tuple[Floats, Floats]], folder: Path, annotations: Path
+    run: Callable[[Floats], list[Floats]], folder: Path, annotations: Path
 ) -> NDArray[np.float64]:
-    """Score ``run`` (input -> boxes in pixels, scores without background) over a folder of pictures."""
+    """Score ``run`` (input -> the model's outputs) over a folder of pictures; COCO AP comes first."""
     truth = json.loads(annotations.read_text(encoding="utf-8"))
-    results = [detections(*run(read_input(folder / image["file_name"]))) for image in truth["images"]]
+    results = []
+    for image in truth["images"]:
+        outputs = run(read_input(folder / image["file_name"]))
+        results.append(detections(*read_outputs(outputs)))
     return average_precision(truth, results)

@@ -235,7 +235,7 @@ def train_step(
     """Take one step; return the box and class losses."""
     images, boxes, classes = batch
     loc, logits = net.train()(images)
-    box_loss, class_loss = losses_of(loc, logits, boxes, classes, torch.from_numpy(priors.prior_boxes(size)))
+    box_loss, class_loss = losses_of(loc, logits, boxes, classes, torch.tensor(priors.prior_boxes(size)))
     optimizer.zero_grad()
     (box_loss + class_loss).backward()
     nn.utils.clip_grad_norm_(net.parameters(), 10.0)
