@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzers.serialize import JsonValue
-
 JobState = Literal["queued", "running", "done", "failed", "cancelled", "crashed"]
 LIVE_STATES: tuple[JobState, ...] = ("queued", "running")
 
@@ -106,4 +104,4 @@ class Event:
     total: int
     text: str
     record_type: str
-    record: JsonValue
+    record: object

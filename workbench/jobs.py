@@ -74,6 +74,10 @@ class Jobs:
     def close(self) -> None:
         """Start no more jobs; running ones go on."""
         self._closed.set()
+        for job_id, worker in tuple(self._workers.items()):
+            if not self.status(job_id).is_live:
+                worker.wait()
+                self._note_end(job_id)
 
     def __enter__(self) -> Jobs:
         """Return itself."""
@@ -156,7 +160,7 @@ class Jobs:
                 status = _read_status(run)
                 if status.is_live:
                     status = self._settle(run, status, claim)
-            self._forget(job_id)
+            self._note_end(job_id)
             return status
 
     def events(self, job_id: str, since: int = 0) -> tuple[tuple[Event, ...], int]:
@@ -246,6 +250,10 @@ class Jobs:
         """
         run = run_folder(self.workspace, job_id)
         self.cancel(job_id)
+        with self._lock:
+            worker = self._workers.pop(job_id, None)
+        if worker is not None:
+            worker.wait()
         # Without job.json it is no job any more, even if the rest cannot be removed at once.
         (run / "job.json").unlink()
         shutil.rmtree(run, ignore_errors=True)
@@ -312,11 +320,12 @@ class Jobs:
             return None
         return worker.poll()
 
-    def _forget(self, job_id: str) -> None:
+    def _note_end(self, job_id: str) -> None:
         self._ended.add(job_id)
-        worker = self._workers.get(job_id)
-        if worker is not None and worker.poll() is not None:
-            del self._workers[job_id]
+        # A worker ends a moment after its last words; until it is waited for it remains a zombie.
+        for ended, worker in tuple(self._workers.items()):
+            if ended in self._ended and worker.poll() is not None:
+                del self._workers[ended]
 
 
 def _read_status(run: Path) -> JobStatus:
