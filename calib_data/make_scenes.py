@@ -112,7 +112,7 @@ def crops(scene: Scene, *, smallest: float = 24) -> list[tuple[NDArray[np.uint8]
     return found
 
 
-def coco(made: list[Scene]) -> dict[str, object]:
+def coco(made: list[Scene]) -> dict[str, list[dict[str, object]]]:
     """Return the annotations of scenes in COCO's form; categories count from 1."""
     annotations: list[dict[str, object]] = []
     for index, scene in enumerate(made):
@@ -129,7 +129,6 @@ def coco(made: list[Scene]) -> dict[str, object]:
                 }
             )
     return {
-        "info": {"description": "Rendered scenes of Tearline's sample detector"},
         "images": [
             {"id": index + 1, "file_name": file_name(index), "width": SIZE, "height": SIZE}
             for index in range(len(made))
