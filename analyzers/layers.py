@@ -17,8 +17,8 @@ PASS_THROUGH = frozenset(
 )
 _FOLLOWERS = frozenset(
     "BatchNormalization Relu Clip LeakyRelu PRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid "
-    "HardSwish Tanh Softplus Softsign Mish Gelu Swish Mul Add Sub Div Exp Log Sqrt Reciprocal Neg Abs Pow Erf "
-    "Sin Cos Floor Ceil Round Sign".split()
+    "HardSwish Tanh Softplus Softsign Mish Gelu Swish Mul Add Sub Div Exp Log Sqrt Reciprocal Neg Abs Pow "
+    "Erf Sin Cos Floor Ceil Round Sign".split()
 )
 _ELEMENTWISE = frozenset(
     "Sigmoid HardSigmoid Erf Tanh Softplus Mul Add Sub Div Pow Clip Relu Sqrt Neg Cast Identity".split()

@@ -21,7 +21,7 @@ from analyzers.graph import FLOAT_TYPES, captured_values, is_constant, is_float
 from analyzers.layers import is_pass_through
 from analyzers.pairing import nearest_storage
 from analyzers.project import Pair
-from analyzers.records import Plan
+from analyzers.records import Array, Plan
 
 _ACCUMULATES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"})
 
@@ -300,9 +300,28 @@ class _Simulation:
         def make(made: Sequence[Made]) -> Made:
             resolved = iter(made)
             inputs = [None if v is None else next(resolved)[0] for v in values]
+            if _is_int8_weight(node):
+                inputs = self._as_uint8(node)
             return self.assembler.copy_node(node, inputs)
 
         return Recipe(needs, make)
+
+    def _as_uint8(self, node: ir.Node) -> list[ir.Value | None]:
+        """Return the inputs of a weight's DequantizeLinear with the same values written as uint8.
+
+        Processors without VNNI add pairs of uint8 x int8 products in 16 bits and saturate, which no NPU does.
+        With uint8 x uint8 onnxruntime takes exact kernels, so the simulation is the same on every machine.
+        """
+        integers, scale = node.inputs[0], node.inputs[1]
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        assert integers is not None
+        assert scale is not None
+        shifted = self.assembler.constant(integers, suffix="_uint8", change=_shift_to_uint8)
+        if zero is not None:
+            zero_point = self.assembler.constant(zero, suffix="_uint8", change=_shift_to_uint8)
+        else:
+            zero_point = self.assembler.constant(scale, suffix="_uint8_zero_point", change=_middle_of_uint8)
+        return [shifted, self.assembler.constant(scale), zero_point]
 
     def _constant(self, value: ir.Value) -> ir.Value:
         if (
@@ -361,3 +380,35 @@ class _Simulation:
         if layer:
             self.half_values[back] = layer
         return back
+
+
+def _is_int8_weight(node: ir.Node) -> bool:
+    """Return True for the DequantizeLinear of an int8 weight that uint8 activations are multiplied with."""
+    weight = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    if weight is None or not is_constant(weight) or weight.dtype != ir.DataType.INT8:
+        return False
+    if "block_size" in node.attributes or (zero is not None and not is_constant(zero)):
+        return False
+    uses = node.outputs[0].uses()
+    return bool(uses) and all(u.idx == 1 and _reads_uint8(u.node) for u in uses)
+
+
+def _reads_uint8(node: ir.Node) -> bool:
+    source = node.inputs[0]
+    producer = None if source is None else source.producer()
+    if (
+        node.op_type not in {"Conv", "Gemm", "MatMul"}
+        or producer is None
+        or producer.op_type != "DequantizeLinear"
+    ):
+        return False
+    return producer.inputs[0] is not None and producer.inputs[0].dtype == ir.DataType.UINT8
+
+
+def _shift_to_uint8(integers: Array) -> Array:
+    return (integers.astype(np.int16) + 128).astype(np.uint8)
+
+
+def _middle_of_uint8(scale: Array) -> Array:
+    return np.full(scale.shape, 128, np.uint8)
