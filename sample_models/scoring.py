@@ -116,3 +116,10 @@ def score_detector(
         outputs = run(read_input(folder / image["file_name"]))
         results.append(detections(*read_outputs(outputs)))
     return average_precision(truth, results)
+
+
+def score_classifier(run: Callable[[Floats], list[Floats]], folder: Path, labels: Path) -> float:
+    """Return the share of pictures whose best class is their label."""
+    lines = [line.split() for line in labels.read_text(encoding="utf-8").splitlines()]
+    hits = [int(np.argmax(run(read_input(folder / name))[0])) == int(label) for name, label in lines]
+    return float(np.mean(hits))
