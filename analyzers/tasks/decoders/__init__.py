@@ -1,0 +1,1 @@
+"""One file per way of reading detections from a network's outputs."""

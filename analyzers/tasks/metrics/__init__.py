@@ -1,0 +1,1 @@
+"""One file per way of scoring a network over a set of samples."""
