@@ -33,8 +33,8 @@ def saturation_notices(pair: Pair, data: SampleSet) -> tuple[Notice, ...]:
         Notice(
             "simulator_artifact",
             "This processor's default integer kernels saturate: a plain onnxruntime session agrees with "
-            f"exact arithmetic to {worst:.1f} dB only. Tearline runs exact kernels, as an NPU does; scores you "
-            "measure here with plain onnxruntime will differ. Weights with reduced range avoid it",
+            f"exact arithmetic to {worst:.1f} dB only. Tearline runs exact kernels, as an NPU does; scores "
+            "measured here with plain onnxruntime differ. Weights with reduced range avoid it",
             str(pair.candidate.path),
         ),
     )
