@@ -5,7 +5,7 @@ Paths are absolute: a worker runs in the folder of its job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzers.records import (
@@ -36,7 +36,7 @@ class QuantizeRequest:
     output: Path
     task: Path | None = None
     samples: str | None = None
-    options: QuantizeOptions = QuantizeOptions()
+    options: QuantizeOptions = field(default_factory=QuantizeOptions)
     allow_code: bool = False
 
 
@@ -45,7 +45,7 @@ class CompareRequest:
     """Compare layer by layer; kind "compare"."""
 
     inputs: Inputs
-    options: CompareOptions = CompareOptions()
+    options: CompareOptions = field(default_factory=CompareOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class BisectRequest:
     """Find the layers that break the output; kind "bisect"."""
 
     inputs: Inputs
-    options: BisectOptions = BisectOptions()
+    options: BisectOptions = field(default_factory=BisectOptions)
 
 
 @dataclass(frozen=True, slots=True)

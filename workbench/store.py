@@ -14,9 +14,12 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analyzers.errors import InputError
-from analyzers.serialize import JsonValue
+
+if TYPE_CHECKING:
+    from analyzers.serialize import JsonValue
 
 DEFAULT_WORKSPACE = Path(".tearline")
 WORKSPACE_VARIABLE = "TEARLINE_WORKSPACE"

@@ -1,0 +1,174 @@
+"""Answers as text on stdout: tables that keep their shape in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from analyzers.records import (
+    BisectResult,
+    BisectStep,
+    Comparison,
+    LayerRecord,
+    Notice,
+    QuantizeResult,
+    SearchResult,
+)
+from workbench.commands.words import cosine, decibels, harmless, number, printable, say, score
+
+_GAP = "  "
+_SHOWN_UNPAIRED = 10
+
+
+def show(lines: Sequence[str]) -> None:
+    """Write lines to stdout."""
+    sys.stdout.write("".join(f"{harmless(line)}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def warn(notices: Sequence[Notice]) -> None:
+    """Write warnings to stderr."""
+    for notice in notices:
+        where = f", {notice.where}" if notice.where else ""
+        say(f"warning[{notice.code}]: {notice.message}{where}")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """Return aligned lines, columns named in ``right`` to the right; nothing is cut off."""
+    cells = [[printable(c) for c in row] for row in (heads, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
+    return [
+        _GAP.join(
+            c.rjust(w) if head in right else c.ljust(w) for c, w, head in zip(row, widths, heads, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def quantization_lines(result: QuantizeResult) -> list[str]:
+    """Return what a user wants to know of a new candidate."""
+    lines = [f"candidate: {result.candidate} ({len(result.samples)} calibration samples)"]
+    if result.float_operators:
+        lines.append(f"operators kept in float: {', '.join(result.float_operators)}")
+    return lines
+
+
+def comparison_lines(result: Comparison) -> list[str]:
+    """Return a row per operator, then the summary, which a terminal shows last."""
+    heads = (
+        "",
+        "node",
+        "type",
+        "cosine",
+        "SQNR dB",
+        "norm",
+        "alone: cosine",
+        "SQNR dB",
+        "worst part",
+        "flags",
+    )
+    rows = [_layer_row(layer) for layer in result.layers]
+    lines = [*table(heads, rows, right=(*heads[3:8],)), ""]
+    marked = sum("fallback_candidate" in layer.flags for layer in result.layers)
+    lines.append(f"* {marked} operators below cosine {result.threshold:g}: first fallback candidates")
+    lines.append(f"{result.coverage:.1%} of the layers paired, {result.samples} samples, mode {result.mode}")
+    unpaired = [f"unpaired: {u.tensor} ({u.reason})" for u in result.unpaired]
+    lines.extend(unpaired[:_SHOWN_UNPAIRED])
+    if len(unpaired) > _SHOWN_UNPAIRED:
+        lines.append(f"... and {len(unpaired) - _SHOWN_UNPAIRED} more unpaired tensors, see --json")
+    lines.append(f"first divergence: {result.first_divergence or 'none'}")
+    lines.extend(
+        f"output {o.reference_tensor}: cosine {cosine(o.cosine)}, SQNR {decibels(o.sqnr_db)} dB, "
+        f"worst part {_worst_part(o)}"
+        for o in result.outputs
+    )
+    for name, given in (("reference", result.reference_score), ("candidate", result.candidate_score)):
+        if given is not None:
+            lines.append(f"{name} {given.metric}: {score(given.value, given.unit)}")
+    return lines
+
+
+def bisection_lines(result: BisectResult) -> list[str]:
+    """Return every hybrid that was run, then the culprits."""
+    heads = ("cut", "after layer", "direction", "repaired", "SQNR dB", "")
+    lines = [*table(heads, [_bisect_row(s) for s in result.steps], right=("cut", "SQNR dB")), ""]
+    lines.append(f"first divergence: {result.first_divergence or 'none'}")
+    for culprit in result.culprits:
+        proof = "confirmed by repair" if culprit.is_confirmed else "not confirmed"
+        lines.append(
+            f"culprit: {culprit.layer} ({proof}; {decibels(culprit.good.sqnr_db)} dB before it, "
+            f"{decibels(culprit.bad.sqnr_db)} dB after it, {decibels(culprit.repaired_sqnr_db)} dB repaired)"
+        )
+    if not result.monotone:
+        lines.append("not monotone: errors of some layers cancel each other")
+    lines.append(
+        f"verdict: {result.verdict} ({result.metric} {decibels(result.candidate_sqnr_db)} dB, "
+        f"threshold {decibels(result.threshold_db)} dB, "
+        f"{len(result.steps)} hybrids on {result.samples} samples)"
+    )
+    return lines
+
+
+def search_lines(result: SearchResult) -> list[str]:
+    """Return the front, then the answer."""
+    heads = ("layers", "score", "islands", "fallback")
+    rows = [
+        (str(p.layers), score(p.score, result.unit), str(p.islands), ", ".join(p.fallback))
+        for p in result.front
+    ]
+    shown = {
+        "reference": result.reference_score,
+        "candidate": result.candidate_score,
+        "all in fallback": result.all_fallback_score,
+        "target": result.target,
+        "this set": result.score,
+    }
+    lines = [*table(heads, rows, right=heads[:3]), ""]
+    lines.append(f"{result.metric}: " + ", ".join(f"{k} {score(v, result.unit)}" for k, v in shown.items()))
+    if result.holdout_score is not None:
+        lines.append(f"on samples that the search did not use: {score(result.holdout_score, result.unit)}")
+    if result.fidelity.gap > 0:
+        lines.append(f"simulated and given candidate differ by {number(result.fidelity.gap)}")
+    minimal = ", 1-minimal" if result.minimal and result.fallback else ""
+    lines.append(
+        f"{len(result.trials)} trials, {result.evaluations:.1f} full-set evaluations, "
+        f"rule {result.rule}{minimal}"
+    )
+    lines.append(f"fallback in {result.precision}: {', '.join(result.fallback) or 'none needed'}")
+    lines.append(f"{'reached' if result.reached else 'NOT reached'}: {result.reason}")
+    return lines
+
+
+def _layer_row(layer: LayerRecord) -> tuple[str, ...]:
+    alone = layer.isolated
+    return (
+        "*" if "fallback_candidate" in layer.flags else "",
+        layer.node,
+        layer.op_type,
+        cosine(layer.cosine),
+        decibels(layer.sqnr_db),
+        number(layer.norm_ratio, 3),
+        "" if alone is None else cosine(alone.cosine),
+        "" if alone is None else decibels(alone.sqnr_db),
+        _worst_part(layer),
+        " ".join(f for f in layer.flags if f != "fallback_candidate"),
+    )
+
+
+def _worst_part(layer: LayerRecord) -> str:
+    part = layer.worst_slice
+    if part is None:
+        return ""
+    name = part.name or (f"{part.start}" if part.stop == part.start + 1 else f"{part.start}:{part.stop}")
+    return f"{name} {decibels(part.sqnr_db)} dB"
+
+
+def _bisect_row(step: BisectStep) -> tuple[str, ...]:
+    return (
+        str(step.cut),
+        step.layer or "-",
+        step.direction,
+        ", ".join(step.repaired),
+        decibels(step.sqnr_db),
+        "bad" if step.is_bad else "good",
+    )
