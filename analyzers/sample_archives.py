@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -133,7 +133,7 @@ class ArrayReader:
     def __init__(self) -> None:
         self._path: Path | None = None
         self._archive: zipfile.ZipFile | None = None
-        self._spools: dict[str, IO[bytes]] = {}
+        self._unpacked: dict[str, Array] = {}
 
     def __reduce__(self) -> tuple[type[ArrayReader], tuple[()]]:
         """Other processes open the files themselves."""
@@ -143,10 +143,8 @@ class ArrayReader:
         """Close the file and drop what was unpacked."""
         if self._archive is not None:
             self._archive.close()
-        for spool in self._spools.values():
-            spool.close()
         self._path, self._archive = None, None
-        self._spools = {}
+        self._unpacked = {}
 
     def read(self, stored: StoredArray, rows: tuple[int, int] | None = None) -> Array:
         """Return an array, or the rows ``start:stop`` of its leading axis, in native byte order.
@@ -169,7 +167,7 @@ class ArrayReader:
         return np.asarray(array, dtype=stored.dtype.newbyteorder("="), order="C")
 
     def _read_whole(self, stored: StoredArray) -> Array:
-        _check_size(stored, math.prod(stored.shape) * stored.dtype.itemsize)
+        check_size(stored, math.prod(stored.shape) * stored.dtype.itemsize)
         with self._open(stored.path).open(f"{stored.key}.npy") as stream:
             array: Array = npy.read_array(stream, allow_pickle=False)
         if array.shape != stored.shape or array.dtype != stored.dtype:
@@ -177,34 +175,33 @@ class ArrayReader:
         return array
 
     def _read_rows(self, stored: StoredArray, start: int, stop: int) -> Array:
-        _check_size(stored, (stop - start) * math.prod(stored.shape[1:]) * stored.dtype.itemsize)
+        check_size(stored, (stop - start) * math.prod(stored.shape[1:]) * stored.dtype.itemsize)
         if 0 in stored.shape:
             return np.empty((stop - start, *stored.shape[1:]), stored.dtype)
-        order = "F" if stored.is_fortran else "C"
         if stored.is_compressed:
-            source: Path | IO[bytes] = self._unpack(stored)
-            offset = stored.data_offset
-        else:
-            source = stored.path
-            offset = _member_offset(stored) + stored.data_offset
-        whole = np.memmap(source, stored.dtype, "r", offset, stored.shape, order)  # type: ignore[call-overload]
-        return np.array(whole[start:stop])
+            return np.array(self._unpack(stored)[start:stop])
+        return np.array(_map(stored.path, _member_offset(stored) + stored.data_offset, stored)[start:stop])
 
-    def _unpack(self, stored: StoredArray) -> IO[bytes]:
+    def _unpack(self, stored: StoredArray) -> Array:
         archive = self._open(stored.path)
-        if stored.key not in self._spools:
-            spool = tempfile.TemporaryFile()  # noqa: SIM115 - kept open for later rows, closed by close()
-            with archive.open(f"{stored.key}.npy") as stream:
-                shutil.copyfileobj(stream, spool, 1 << 20)
-            spool.flush()
-            self._spools[stored.key] = spool
-        return self._spools[stored.key]
+        if stored.key not in self._unpacked:
+            # The map keeps the unnamed file alive until it is dropped itself.
+            with tempfile.TemporaryFile() as file, archive.open(f"{stored.key}.npy") as stream:
+                shutil.copyfileobj(stream, file, 1 << 20)
+                file.flush()
+                self._unpacked[stored.key] = _map(file, stored.data_offset, stored)
+        return self._unpacked[stored.key]
 
     def _open(self, path: Path) -> zipfile.ZipFile:
         if self._archive is None or self._path != path:
             self.close()
             self._archive, self._path = zipfile.ZipFile(path), path
         return self._archive
+
+
+def _map(file: Path | IO[bytes], offset: int, stored: StoredArray) -> Array:
+    order: Literal["C", "F"] = "F" if stored.is_fortran else "C"
+    return np.memmap(file, stored.dtype, "r", offset, stored.shape, order)
 
 
 def _member_offset(stored: StoredArray) -> int:
@@ -219,7 +216,12 @@ def _member_offset(stored: StoredArray) -> int:
     return stored.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
 
-def _check_size(stored: StoredArray, size: int) -> None:
+def check_size(stored: StoredArray, size: int) -> None:
+    """Check the bytes of an array that will be in memory at once.
+
+    Raises:
+        SampleError: ``malformed_inputs``.
+    """
     if size > MAX_ARRAY_BYTES:
         raise _malformed(
             stored.path, f"one sample of '{stored.key}' has {size} bytes, the limit is {MAX_ARRAY_BYTES}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from pathlib import Path
 from analyzers.errors import SampleError
 from analyzers.hashing import file_digest
 from analyzers.records import Sample, TensorSpec
-from analyzers.sample_archives import ArrayReader, StoredArray, list_arrays
+from analyzers.sample_archives import ArrayReader, StoredArray, check_size, list_arrays
 from analyzers.sample_checks import check_array, check_names
 
 SEPARATOR = "::"
@@ -89,7 +90,8 @@ class NpzSamples:
         """Check every sample against the network's inputs; only headers are looked at.
 
         Raises:
-            SampleError: ``missing_input``, ``wrong_input_name``, ``wrong_shape`` or ``wrong_dtype``.
+            SampleError: ``missing_input``, ``wrong_input_name``, ``wrong_shape``, ``wrong_dtype``, or
+                ``malformed_inputs`` for a sample that is too large.
         """
         for sample in self._samples:
             parts = {p.name: p for p in sample.inputs}
@@ -97,6 +99,7 @@ class NpzSamples:
             for spec in specs:
                 part = parts[spec.name]
                 check_array(part.shape, part.array.dtype, spec, sample=sample.name, where=str(sample.path))
+                check_size(part.array, math.prod(part.shape) * part.array.dtype.itemsize)
 
 
 def list_samples(path: Path, specs: Sequence[TensorSpec]) -> tuple[StoredSample, ...]:
