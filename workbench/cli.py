@@ -79,8 +79,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Names in models may hold anything; a terminal that cannot show it gets an escape instead.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
     command = typer.main.get_command(app)
-    sys.exit(exit_code(lambda: command(sys.argv[1:], standalone_mode=False)))
+    return exit_code(lambda: command(arguments, prog_name="tearline", standalone_mode=False))
 
 
 def exit_code(action: Callable[[], object]) -> int:
