@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from pathlib import Path
 
 from workbench.job_records import JobError
 
 _MEMORY_SIGNS = ("bad_alloc", "MemoryError", "Cannot allocate memory")
+DISK_HINT = "Free some space, or choose another folder with --workspace; finished trials are kept"
 _MEMORY_HINT = "Use fewer workers or a smaller model, or give the machine more memory"
 
 
@@ -26,6 +29,8 @@ def explain_crash(code: int | None, log_tail: str, *, stage: str, log: Path) -> 
         return JobError(
             "out_of_memory", f"The worker ran out of memory{doing}", where=str(log), hint=_MEMORY_HINT
         )
+    if os.strerror(errno.ENOSPC) in log_tail:
+        return JobError("disk_full", f"The disk became full{doing}", where=str(log), hint=DISK_HINT)
     if code is not None and -code == getattr(signal, "SIGKILL", None):
         return JobError(
             "worker_crashed",

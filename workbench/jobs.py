@@ -104,12 +104,15 @@ class Jobs:
             InputError: The workspace cannot be written, for example because the disk is full.
         """
         job = Job(kind, params, time.time(), memory_bytes, parent)
+        run = None
         try:
             run = new_run(self.workspace)
             status = JobStatus(run.name, kind, job.created, updated=job.created)
             write_text(run / "status.json", json.dumps(to_json(status)))
             write_text(run / "job.json", json.dumps(to_json(job)))
         except OSError as cause:
+            if run is not None:
+                shutil.rmtree(run, ignore_errors=True)
             raise InputError(
                 "workspace_not_writable",
                 f"Cannot write the job: {cause.strerror}",

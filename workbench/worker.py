@@ -29,6 +29,7 @@ from analyzers.deserialize import read_record
 from analyzers.errors import TearlineError
 from analyzers.serialize import to_json, write_json
 from analyzers.steps import Step, Steps, finish
+from workbench.crashes import DISK_HINT
 from workbench.job_records import Claim, Event, Job, JobError, JobState, JobStatus
 from workbench.store import write_text
 
@@ -68,8 +69,10 @@ def run_job(run: Path, kinds: Kinds) -> None:
     except Cancelled:
         journal.end("cancelled")
     except Exception as failure:
-        traceback.print_exc()
+        # First the status: on a full disk the log has no room left.
         journal.end("failed", describe_failure(failure, run))
+        with contextlib.suppress(OSError):
+            traceback.print_exception(failure)
     finally:
         shutil.rmtree(run / "tmp", ignore_errors=True)
 
@@ -148,12 +151,7 @@ def describe_failure(failure: Exception, run: Path) -> JobError:
     """Turn an exception into words; conditions of the machine go before what they caused."""
     causes = list(_causes(failure))
     if any(_is_disk_full(c) for c in causes):
-        return JobError(
-            "disk_full",
-            "The disk is full",
-            where=str(run),
-            hint="Free some space, or choose another folder with --workspace; finished trials are kept",
-        )
+        return JobError("disk_full", "The disk is full", where=str(run), hint=DISK_HINT)
     if any(_is_out_of_memory(c) for c in causes):
         return JobError(
             "out_of_memory",

@@ -11,6 +11,7 @@ import pytest
 from analyzers.errors import InputError
 from workbench.job_records import JobStatus
 from workbench.jobs import Jobs
+from workbench.store import Workspace
 
 FAKE = (sys.executable, "-P", str(Path(__file__).with_name("fake_worker.py")))
 
@@ -243,3 +244,21 @@ def _is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_log_that_cannot_be_written_does_not_hide_why_a_job_failed(tmp_path):
+    with Jobs(tmp_path, max_parallel=0, command=FAKE) as jobs:
+        job_id = jobs.submit("count", {"n": 3, "full_at": 1})
+        (jobs.workspace.runs / job_id / "log.txt").symlink_to("/dev/full")
+        jobs.start(job_id)
+        status = wait(jobs, job_id)
+        assert (status.state, status.error.code) == ("failed", "disk_full")
+
+
+def test_a_job_that_cannot_be_written_leaves_nothing(tmp_path):
+    with Jobs(tmp_path, max_parallel=0) as jobs:
+        # Longer than any file name may be, so that the folder cannot be made.
+        jobs.workspace = Workspace(tmp_path / ("x" * 300))
+        with pytest.raises(InputError) as raised:
+            jobs.submit("count", {"n": 1})
+        assert raised.value.code == "workspace_not_writable"
