@@ -111,11 +111,11 @@ def read_choice(section: Section, key: str, known: typing.Collection[str], defau
     """
     value = section.values.get(key, default)
     if not isinstance(value, str) or value not in known:
-        near = difflib.get_close_matches(str(value), known, n=1)
+        near = difflib.get_close_matches(value, known, n=1) if isinstance(value, str) else []
         guess = f"Did you mean '{near[0]}'? " if near else ""
         raise malformed(
             section,
-            f"'{section.key(key)}' cannot be {value!r}",
+            f"'{section.key(key)}' cannot be {_kind(value)}",
             hint=f"{guess}Possible: {', '.join(sorted(known))}",
         )
     return value

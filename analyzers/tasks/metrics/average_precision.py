@@ -119,7 +119,8 @@ class AveragePrecision:
             "AR100": result.recall,
         }
         for category, value in result.classes.items():
-            details[f"AP/{self.truth.categories[category]}"] = value
+            label = f"AP/{self.truth.categories[category]}"
+            details[f"{label} ({category})" if label in details else label] = value
         return Score(details[self.value], self.name, details=details)
 
     def _as_categories(self, detections: Array) -> Array:
