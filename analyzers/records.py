@@ -492,7 +492,8 @@ class SearchOptions:
     Attributes:
         target: Lowest acceptable score.
         max_drop: The same as a distance below the reference's score.
-        budget: Full-set equivalents that may be spent, ranking included.
+        budget: Full-set equivalents that may be spent, ranking included; None for 100, or 4096 images if that
+            is more.
         keep_int8: Glob patterns of layers or nodes that must stay as the candidate computes them.
         force_fallback: Glob patterns of layers or nodes that must leave INT8.
         max_layers: Largest acceptable set.
@@ -502,7 +503,7 @@ class SearchOptions:
 
     target: float | None = None
     max_drop: float | None = None
-    budget: float = 100.0
+    budget: float | None = None
     keep_int8: tuple[str, ...] = ()
     force_fallback: tuple[str, ...] = ()
     max_layers: int | None = None

@@ -51,10 +51,12 @@ def simulate_plan(pair: Pair, plan: Plan) -> Simulated:
         ValueError: The plan names a layer that does not exist or that may not be in a fallback set.
         PairingError: A border has no paired tensor.
     """
-    return _Simulation(pair, plan).run()
+    return Simulation(pair, plan).run()
 
 
-class _Simulation:
+class Simulation:
+    """The assembly of one plan; ``analyzers.switches`` builds all plans of a pair into one model with it."""
+
     def __init__(self, pair: Pair, plan: Plan) -> None:
         self.pair, self.plan = pair, plan
         self.paired = pair.paired

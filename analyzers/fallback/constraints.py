@@ -73,7 +73,7 @@ def check_numbers(options: SearchOptions) -> None:
     checks = {
         "--target": options.target is None or math.isfinite(options.target),
         "--max-drop": options.max_drop is None or 0 <= options.max_drop < math.inf,
-        "--budget": options.budget > 0,
+        "--budget": options.budget is None or options.budget > 0,
         "--max-layers": options.max_layers is None or options.max_layers >= 0,
         "--holdout": 0 <= options.holdout < 1,
     }

@@ -23,6 +23,8 @@ RankFunction = Callable[[tuple[str, ...]], Steps[Ranking]]
 
 # Bounds that miss by less than this may be noise of the score, so they do not end the search.
 SLACK = {"": 0.005, "dB": 0.5}
+DEFAULT_BUDGET = 100.0
+BUDGET_IMAGES = 4096
 # Images that may be run to look for smaller sets once a minimal one is known: a search over a handful of
 # samples can afford to try many sets, one over thousands only the most promising.
 REFINE_IMAGES = 512
@@ -66,7 +68,7 @@ def search(
         order=[layer.name for layer in layers],
         target=target,
         samples=setting.samples,
-        budget=options.budget,
+        budget=budget_of(options, setting.samples),
         spent=setting.spent,
     )
     hopeless = _hopeless(setting, target)
@@ -75,6 +77,11 @@ def search(
     else:
         ending = yield from _Search(ledger, bounds, rank, setting).run()
     return result_of(layers, ledger, bounds, setting, ending)
+
+
+def budget_of(options: SearchOptions, samples: int) -> float:
+    """Return the full-set equivalents that may be spent; small sets may be run more often."""
+    return max(DEFAULT_BUDGET, BUDGET_IMAGES / samples) if options.budget is None else options.budget
 
 
 def _hopeless(setting: Setting, target: float) -> str:
