@@ -10,6 +10,7 @@ import numpy as np
 from analyzers.errors import SampleError
 from analyzers.records import Notice, Sample, TensorSpec
 
+HALF_AND_SINGLE = frozenset(("float16", "float32"))  # converted into each other
 _LAYOUTS = {(0, 3, 1, 2): "NHWC where the model wants NCHW", (0, 2, 3, 1): "NCHW where the model wants NHWC"}
 
 
@@ -117,7 +118,8 @@ def non_finite_notice(found: Mapping[str, Sequence[str]], *, code: str, where: s
 def _fits_dtype(dtype: np.dtype[np.generic], wanted: str) -> bool:
     if wanted == "object":
         return dtype.kind == "U"
-    return dtype.newbyteorder("=").name == wanted
+    name = dtype.newbyteorder("=").name
+    return name == wanted or {name, wanted} == HALF_AND_SINGLE
 
 
 def _shape_hint(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:

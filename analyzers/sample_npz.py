@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from analyzers.errors import SampleError
 from analyzers.hashing import file_digest
-from analyzers.records import Sample, TensorSpec
+from analyzers.records import Array, Sample, TensorSpec
 from analyzers.sample_archives import ArrayReader, StoredArray, check_size, list_arrays
-from analyzers.sample_checks import check_array, check_names
+from analyzers.sample_checks import HALF_AND_SINGLE, check_array, check_names
 
 SEPARATOR = "::"
 
@@ -53,10 +55,15 @@ class StoredSample:
 
 
 class NpzSamples:
-    """Samples fed exactly as stored; see ``analyzers.contracts.SampleSet``."""
+    """Samples fed exactly as stored; see ``analyzers.contracts.SampleSet``.
 
-    def __init__(self, samples: Sequence[StoredSample]) -> None:
+    One exception: float32 and float16 are converted to what the network reads, so that one file serves an
+    FP16 and an FP32 network.
+    """
+
+    def __init__(self, samples: Sequence[StoredSample], specs: Sequence[TensorSpec]) -> None:
         self._samples = tuple(samples)
+        self._dtypes = {s.name: s.dtype for s in specs}
         self._reader = ArrayReader()
         self.names = tuple(s.name for s in self._samples)
 
@@ -73,7 +80,7 @@ class NpzSamples:
         feeds = {}
         for part in stored.inputs:
             array = self._reader.read(part.array, part.rows)
-            feeds[part.name] = array.reshape(part.shape) if part.is_squeezed else array
+            feeds[part.name] = self._as_read(part.name, array.reshape(part.shape))
         return Sample(stored.name, feeds)
 
     @cached_property
@@ -85,6 +92,13 @@ class NpzSamples:
         for name in self.names:
             digest.update(f"\n{name}".encode())
         return digest.hexdigest()
+
+    def _as_read(self, name: str, array: Array) -> Array:
+        dtype = self._dtypes.get(name, "")
+        if dtype not in HALF_AND_SINGLE or array.dtype.name == dtype:
+            return array
+        with np.errstate(over="ignore"):  # becomes Inf, which is reported as in any sample
+            return array.astype(dtype)
 
     def check(self, specs: Sequence[TensorSpec]) -> None:
         """Check every sample against the network's inputs; only headers are looked at.

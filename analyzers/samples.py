@@ -147,7 +147,7 @@ def _open_npz(
     chosen = select_names([s.name for s in samples], selection)
     if not chosen:
         raise _empty(path, selection if samples else None, role)
-    opened = NpzSamples([samples[i] for i in chosen])
+    opened = NpzSamples([samples[i] for i in chosen], specs)
     opened.check(specs)
     return opened
 

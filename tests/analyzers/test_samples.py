@@ -211,6 +211,17 @@ def test_a_wrong_dtype_names_both(tmp_path: Path) -> None:
     assert caught.value.code == "wrong_dtype"
 
 
+def test_half_and_single_precision_become_what_the_network_reads(tmp_path: Path) -> None:
+    images = floats(2, 3, 8, 8)
+    images[1, 0, 0, 0] = 1e6
+    np.savez(tmp_path / "in.npz", image=images)
+    half = open_samples(tmp_path / "in.npz", (TensorSpec("image", "float16", (1, 3, 8, 8)),))
+    np.testing.assert_array_equal(half[0].feeds["image"], images[:1].astype(np.float16))
+    assert non_finite_inputs(half[1]) == ("image",)
+    np.savez(tmp_path / "in.npz", image=images.astype(np.float64))
+    assert code_of(tmp_path / "in.npz", (IMAGE,)) == "wrong_dtype"
+
+
 def test_big_endian_arrays_are_read_as_their_type(tmp_path: Path) -> None:
     array = floats(2, 3, 8, 8)
     np.savez(tmp_path / "in.npz", image=array.astype(">f4"))
