@@ -1,0 +1,30 @@
+"""What the documents show must work."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzers import metrics
+from analyzers.measure import measure
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(p for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if p.is_file())
+
+
+def test_the_metric_that_contributing_shows_works() -> None:
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    found: dict[str, object] = {}
+    exec(compile(textwrap.dedent(code), "CONTRIBUTING.md", "exec"), found)  # noqa: S102 (our own document)
+    metric = found["ENTRY"]
+    assert isinstance(metric, metrics.TensorMetric)
+    pair = measure(np.array([3.0, 4.0], np.float32), np.array([3.0, 4.5], np.float32))
+    assert metrics.value(metric, pair.whole) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_the_documents_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
