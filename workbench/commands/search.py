@@ -35,8 +35,13 @@ def search(
         typer.Option(min=0.0, help="The same as a distance below the reference's score.", show_default=False),
     ] = None,
     budget: Annotated[
-        float, typer.Option(metavar="FULL_SETS", help="How many times the whole set may be run.")
-    ] = 100.0,
+        float | None,
+        typer.Option(
+            metavar="FULL_SETS",
+            help="How many times the whole set may be run.  [default: 100, or 4096 images if that is more]",
+            show_default=False,
+        ),
+    ] = None,
     keep_int8: Annotated[
         list[str] | None,
         typer.Option(metavar="GLOB", help=_GLOBS.format("must stay INT8"), show_default=False),
@@ -92,7 +97,7 @@ def search(
 
 
 def _check(
-    asked: Asked, *, target: float | None, max_drop: float | None, budget: float, holdout: float
+    asked: Asked, *, target: float | None, max_drop: float | None, budget: float | None, holdout: float
 ) -> None:
     if asked.inputs.task is None and asked.inputs.metric is None:
         raise bad_option(
@@ -108,7 +113,7 @@ def _check(
             f"--max-drop means nothing with --metric {asked.inputs.metric}: the reference has no finite SQNR",
             "Give --target in dB",
         )
-    if not budget > 0:
+    if budget is not None and not budget > 0:
         raise bad_option(f"--budget is {budget:g}", "Give a number above 0")
     if not 0 <= holdout < 1:
         raise bad_option(f"--holdout is {holdout:g}", "Give a share from 0 up to, not including, 1")
