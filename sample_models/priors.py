@@ -56,16 +56,17 @@ def match(
     if not len(boxes):
         assigned[:] = priors
         return assigned, target
-    low, high = priors[:, :2] - priors[:, 2:] / 2, priors[:, :2] + priors[:, 2:] / 2
-    width_height = np.clip(
-        np.minimum(boxes[:, None, 2:], high[None]) - np.maximum(boxes[:, None, :2], low[None]), 0, None
-    )
-    shared = width_height.prod(-1)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
-    overlap = shared / (areas[:, None] + priors[:, 2:].prod(-1)[None] - shared)
+    left, top = priors[:, 0] - priors[:, 2] / 2, priors[:, 1] - priors[:, 3] / 2
+    right, bottom = priors[:, 0] + priors[:, 2] / 2, priors[:, 1] + priors[:, 3] / 2
+    prior_area = priors[:, 2] * priors[:, 3]
+    overlap = np.empty((len(boxes), count), np.float32)
+    for row, (x0, y0, x1, y1) in zip(overlap, boxes.tolist(), strict=True):
+        width = np.clip(np.minimum(right, x1) - np.maximum(left, x0), 0, None)
+        shared = width * np.clip(np.minimum(bottom, y1) - np.maximum(top, y0), 0, None)
+        row[:] = shared / (prior_area + (x1 - x0) * (y1 - y0) - shared)
     best_thing, best = overlap.argmax(0), overlap.max(0)
     for thing in np.argsort(overlap.max(1)):  # every thing gets its best priors, however poor
-        for prior in np.argsort(overlap[thing])[-2:]:
+        for prior in np.argpartition(overlap[thing], -2)[-2:]:
             if overlap[thing, prior] > 0.2 or prior == overlap[thing].argmax():
                 best_thing[prior], best[prior] = thing, max(best[prior], 0.99)
     target = np.where(best >= 0.5, labels[best_thing] + 1, np.where(best >= 0.4, -1, 0))

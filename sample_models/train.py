@@ -28,8 +28,6 @@ from sample_models import network, priors, scoring
 
 TRAINING_SEED, VALIDATION_SEED = 1000, 1001
 VALIDATION_COUNT = 100
-# Input sizes and the progress up to which each is used; small crops train several times faster.
-SIZES = ((128, 0.3), (192, 0.65), (scenes.SIZE, 1.0))
 NEGATIVES_PER_POSITIVE = 3
 
 
@@ -39,6 +37,7 @@ class Options:
 
     Attributes:
         minutes: Length of the schedule.
+        sizes: Input sizes and the progress up to which each is used; small crops train several times faster.
         pictures: Scenes to render.
         batch: Pictures per step.
         rate: Highest learning rate.
@@ -49,6 +48,7 @@ class Options:
     """
 
     minutes: float
+    sizes: tuple[tuple[int, float], ...]
     pictures: int
     batch: int
     rate: float
@@ -71,6 +71,7 @@ def read_options() -> Options:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=45)
+    parser.add_argument("--sizes", type=read_sizes, default="128:0.25,192:0.7,320:1")
     parser.add_argument("--pictures", type=int, default=5000)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=3e-3)
@@ -79,6 +80,12 @@ def read_options() -> Options:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--start", type=Path)
     return Options(**vars(parser.parse_args()))
+
+
+def read_sizes(text: str) -> tuple[tuple[int, float], ...]:
+    """Return pairs of input size and progress from ``SIZE:UNTIL,SIZE:UNTIL``."""
+    pairs = [part.split(":") for part in text.split(",")]
+    return tuple((int(size), float(until)) for size, until in pairs)
 
 
 def main(options: Options) -> None:
@@ -115,7 +122,7 @@ def train(options: Options, pool: Pool, check: Pool) -> None:
     if options.start:
         net.load_state_dict(torch.load(options.start, weights_only=True))
     average = copy.deepcopy(net).eval()
-    optimizer = torch.optim.AdamW(parameter_groups(net, options.decay), lr=options.rate)
+    optimizer = torch.optim.AdamW(parameter_groups(net, options.decay), lr=options.rate, fused=True)
     began, length, saved, step = time.monotonic(), options.minutes * 60, 0.0, 0
     losses: list[tuple[float, float]] = []
 
@@ -176,7 +183,7 @@ def prefetch(options: Options, pool: Pool, progress: Callable[[], float]) -> Ite
     rng = np.random.default_rng(7)
 
     def make() -> tuple[int, Batch]:
-        size = next((size for size, until in SIZES if progress() < until), scenes.SIZE)
+        size = next((size for size, until in options.sizes if progress() < until), scenes.SIZE)
         return size, make_batch(rng, pool, size, options.batch)
 
     with ThreadPoolExecutor(1) as executor:
@@ -217,7 +224,8 @@ def augment(
     flags = cv2.INTER_AREA if zoom < 0.8 else cv2.INTER_LINEAR
     image = cv2.warpAffine(pool.images[index], warp, (size, size), flags=flags, borderValue=fill)
     gain = rng.uniform(0.7, 1.3) * rng.uniform(0.9, 1.1, 3)
-    image = np.clip(image * gain.astype(np.float32) + np.float32(rng.uniform(-15, 15)), 0, 255)
+    levels = np.arange(256)[:, None] * gain + rng.uniform(-15, 15)
+    image = cv2.LUT(image, np.clip(levels, 0, 255).astype(np.uint8)[None])
     boxes = pool.boxes[index] * np.float32(zoom)
     boxes[:, 1::2] += np.float32(top)
     boxes[:, 0::2] = boxes[:, 0::2] * np.float32(mirror) + np.float32(shift)
@@ -226,7 +234,7 @@ def augment(
     boxes = np.clip(boxes, 0, size)
     sides = boxes[:, 2:] - boxes[:, :2]
     kept = (sides.prod(1) > 0.35 * whole) & (sides.min(1) > 5)
-    return image.astype(np.uint8), boxes[kept], pool.labels[index][kept]
+    return np.asarray(image, np.uint8), boxes[kept], pool.labels[index][kept]
 
 
 def train_step(
@@ -273,10 +281,11 @@ def losses_of(
         logits.flatten(0, 1), classes.clamp(min=0).flatten(), reduction="none"
     ).view_as(classes)
     background = torch.where(classes == 0, entropy.detach(), -1.0)
-    wanted_negatives = (NEGATIVES_PER_POSITIVE * chosen.sum(1)).clamp(min=20)
-    order = background.argsort(1, descending=True)
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1]).expand_as(order))
-    hard = (rank < wanted_negatives[:, None]) & (classes == 0)
+    wanted_negatives = (NEGATIVES_PER_POSITIVE * chosen.sum(1)).clamp(20, classes.shape[1])
+    # The k-th hardest background of each picture is the least that counts.
+    hardest = background.topk(int(wanted_negatives.max()), 1).values
+    least = hardest.gather(1, (wanted_negatives - 1)[:, None])
+    hard = (background >= least) & (classes == 0)
     return box_loss, entropy[chosen | hard].sum() / count
 
 
@@ -291,10 +300,11 @@ def generalized_iou(a: Tensor, b: Tensor) -> Tensor:
 @torch.no_grad()
 def follow(average: nn.Module, net: nn.Module, share: float) -> None:
     """Move the averaged weights and statistics towards the trained ones."""
-    for kept, new in zip(average.state_dict().values(), net.state_dict().values(), strict=True):
-        if kept.dtype.is_floating_point:
-            kept.lerp_(new, 1 - share)
-        else:
+    pairs = list(zip(average.state_dict().values(), net.state_dict().values(), strict=True))
+    floats = [(kept, new) for kept, new in pairs if kept.dtype.is_floating_point]
+    torch._foreach_lerp_([kept for kept, _ in floats], [new for _, new in floats], 1 - share)
+    for kept, new in pairs:
+        if not kept.dtype.is_floating_point:
             kept.copy_(new)
 
 
