@@ -53,8 +53,11 @@ class _Rewriter:
     ) -> ir.Value:
         """Insert a one-output node before the anchor and return its value."""
         assert self.anchor is not None
-        node = ir.Node("", op, inputs, attributes=list((attributes or {}).values()), num_outputs=1, name=name)
-        node.outputs[0].name = self.fresh(name)
+        output = self.fresh(name)
+        node = ir.Node(
+            "", op, inputs, list((attributes or {}).values()), num_outputs=1, name=f"{op}:{output}"
+        )
+        node.outputs[0].name = output
         self.graph.insert_before(self.anchor, node)
         return node.outputs[0]
 
