@@ -26,6 +26,7 @@ from analyzers.steps import Step, Steps
 
 _SHOWN_NAMES = 5
 _LARGE_BYTES = 1 << 30
+_OPSET_OF_HALF_SCALES = 19
 
 
 def quantize(
@@ -49,6 +50,8 @@ def quantize(
         BackendError: onnxruntime failed.
     """
     model = graph.read_model(reference)
+    if _has_half_precision(model.ir):
+        model = graph.read_model(reference, opset=_OPSET_OF_HALF_SCALES)
     if reading.is_quantized(model.ir):
         raise reading.already_quantized(reference)
     if len(samples) == 0:
@@ -77,6 +80,10 @@ def quantize(
     )
 
 
+def _has_half_precision(model: ir.Model) -> bool:
+    return any(value.dtype == ir.DataType.FLOAT16 for value in graph.all_values(model.graph))
+
+
 @dataclass(frozen=True, slots=True)
 class _Calibration:
     """What the samples said.
@@ -95,21 +102,10 @@ class _Calibration:
 def _calibrate(
     model: ir.Model, samples: SampleSet, options: QuantizeOptions, folder: Path
 ) -> Steps[_Calibration]:
-    names = quantizer.calibrated_tensors(model)
-    total = len(samples) * (1 if options.method == "minmax" else 2)
-    reader = quantizer.TensorReader(model, names, folder, extremes_only=True)
-    extremes: dict[str, Extremes] = {}
     skipped: dict[str, tuple[str, ...]] = {}
-    used: list[int] = []
-    for index in range(len(samples)):
-        sample = samples[index]
-        yield Step("calibrate", index, total, sample.name)
-        if inputs := non_finite_inputs(sample):
-            skipped[sample.name] = inputs
-            continue
-        used.append(index)
-        for name, found in quantizer.extremes_of(reader, sample.feeds).items():
-            extremes[name] = extremes[name].merge(found) if name in extremes else found
+    passes = 1 if options.method == "minmax" else 2
+    extremes = yield from _find_extremes(model, samples, skipped, passes, folder)
+    used = [index for index, name in enumerate(samples.names) if name not in skipped]
     if not used:
         notice = non_finite_notice(skipped, code="nan_in_calibration", where="")
         raise SampleError(
@@ -118,7 +114,7 @@ def _calibrate(
             hint="Give calibration samples that are finite",
         )
     counts: dict[str, Counts] = {}
-    if options.method != "minmax":
+    if passes == 2:
         counts = yield from _count(model, extremes, samples, used, folder)
     empty = np.zeros(BINS, np.int64)
     ranges: dict[str, Extremes] = {}
@@ -126,6 +122,24 @@ def _calibrate(
         yield Step("choose ranges", len(ranges), len(extremes), name)
         ranges[name] = choose_range(counts.get(name, empty), found, options)
     return _Calibration(ranges, tuple(samples.names[i] for i in used), skipped)
+
+
+def _find_extremes(
+    model: ir.Model, samples: SampleSet, skipped: dict[str, tuple[str, ...]], passes: int, folder: Path
+) -> Steps[dict[str, Extremes]]:
+    """Merge the extremes of all tensors; samples that are not finite are added to ``skipped``."""
+    names = quantizer.calibrated_tensors(model)
+    reader = quantizer.TensorReader(model, names, folder, extremes_only=True)
+    extremes: dict[str, Extremes] = {}
+    for index in range(len(samples)):
+        sample = samples[index]
+        yield Step("calibrate", index, passes * len(samples), sample.name)
+        if inputs := non_finite_inputs(sample):
+            skipped[sample.name] = inputs
+            continue
+        for name, found in quantizer.extremes_of(reader, sample.feeds).items():
+            extremes[name] = extremes[name].merge(found) if name in extremes else found
+    return extremes
 
 
 def _count(

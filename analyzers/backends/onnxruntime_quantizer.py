@@ -11,7 +11,7 @@ import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
@@ -152,16 +152,18 @@ def rewrite(
         BackendError: The quantizer failed.
     """
     proto = ir.to_proto(_with_weights_in_memory(model))
+    types = {value.name: value.dtype for value in graph.all_values(model.graph)}
+    data = {name: _tensor_data(extremes, types[name]) for name, extremes in ranges.items()}
     try:
         with _silence():
             # Types are complete; without the mark the quantizer would write and infer the model again.
             add_infer_metadata(proto)
             if options.format == "qdq":
-                result = _run(QDQQuantizer, proto, (), ranges, excluded, options)
+                result = _run(QDQQuantizer, proto, (), data, excluded, options)
             else:
                 inputs = _shield(proto)
                 modes = (QuantizationMode.QLinearOps, True)  # statically quantized
-                result = _run(ONNXQuantizer, proto, modes, ranges, excluded, options)
+                result = _run(ONNXQuantizer, proto, modes, data, excluded, options)
                 _unshield(result, inputs)
     except Exception as cause:  # the quantizer asserts, and raises whatever its parts raise
         raise BackendError(
@@ -175,41 +177,39 @@ def rewrite(
     return result
 
 
-class _Quantizer(Protocol):
-    """The common part of onnxruntime's quantizers."""
-
-    def quantize_model(self) -> onnx.ModelProto: ...
-
-
 def _run(
-    quantizer: Callable[..., _Quantizer],
+    build: Callable[..., Any],
     proto: onnx.ModelProto,
     modes: tuple[object, ...],
-    ranges: Mapping[str, Extremes],
+    ranges: dict[str, Any],
     excluded: Sequence[str],
     options: QuantizeOptions,
 ) -> onnx.ModelProto:
-    data: dict[str, Any] = {name: _tensor_data(extremes) for name, extremes in ranges.items()}
     reduce_range = False
-    return quantizer(
+    quantizer = build(
         proto,
         options.per_channel,
         reduce_range,
         *modes,
         QuantType.QInt8,
         QuantType.QInt8 if options.symmetric else QuantType.QUInt8,
-        TensorsData(CalibrationMethod.MinMax, data),  # with ready ranges the method is only a label
+        TensorsData(CalibrationMethod.MinMax, ranges),  # with ready ranges the method is only a label
         [],
         list(excluded),
         sorted({*QLinearOpsRegistry, *QDQRegistry}),
         {"ActivationSymmetric": options.symmetric},
-    ).quantize_model()
+    )
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    result: onnx.ModelProto = quantizer.model.model
+    return result
 
 
-def _tensor_data(extremes: Extremes) -> object:
+def _tensor_data(extremes: Extremes, dtype: ir.DataType | None) -> object:
+    # The scale takes the type of the range, and must have that of the tensor.
+    of_tensor = np.float16 if dtype == ir.DataType.FLOAT16 else np.float32
     build: Callable[..., object] = TensorData
-    low, high = np.array(extremes.low, np.float32), np.array(extremes.high, np.float32)
-    return build(lowest=low, highest=high)
+    return build(lowest=np.array(extremes.low, of_tensor), highest=np.array(extremes.high, of_tensor))
 
 
 def _shield(proto: onnx.ModelProto) -> dict[str, int]:
