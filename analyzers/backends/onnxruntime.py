@@ -96,6 +96,10 @@ def open_session(
             str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
     except Exception as cause:
+        if not is_plain:
+            # x64quantprecision turns int8 weights into uint8, and QLinearConv with int8 activations (the
+            # symmetric QOperator form) has no kernel for that mix.
+            return open_session(path, mode=mode, is_simulated=is_simulated, is_plain=True, threads=threads)
         raise ModelLoadError(
             "model_not_runnable",
             f"onnxruntime cannot open the model: {first_line(cause)}",
