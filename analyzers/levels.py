@@ -72,6 +72,14 @@ def dequantize(codes: Array, levels: Levels) -> NDArray[np.float32]:
     return real
 
 
+def quantize(real: Array, quantization: Quantization) -> NDArray[np.int64]:
+    """Return codes as QuantizeLinear rounds (half to even) and saturates."""
+    levels = read_levels(quantization, real.shape)
+    codes = np.rint(real.astype(np.float32) / levels.scale) + levels.zero_point
+    clipped = codes if levels.limits is None else np.clip(codes, *levels.limits)
+    return np.asarray(np.nan_to_num(clipped), dtype=np.int64)
+
+
 def _limits(dtype: str) -> tuple[int, int] | None:
     match = _INTEGER.fullmatch(dtype)
     if match is None:

@@ -56,10 +56,19 @@ class Moments:
         return self._row(COUNT)
 
     @property
+    def one_sided_nan(self) -> Values:
+        """NaNs that the other side does not have at the same position."""
+        return self._row(REFERENCE_NAN) + self._row(CANDIDATE_NAN) - 2 * self._row(BOTH_NAN)
+
+    @property
+    def one_sided_inf(self) -> Values:
+        """Infinite values that the other side does not have at the same position, with the same sign."""
+        return self._row(REFERENCE_INF) + self._row(CANDIDATE_INF) - 2 * self._row(BOTH_INF)
+
+    @property
     def one_sided(self) -> Values:
         """NaN or infinite values without their like at the same position of the other side."""
-        nan = self._row(REFERENCE_NAN) + self._row(CANDIDATE_NAN) - 2 * self._row(BOTH_NAN)
-        return nan + self._row(REFERENCE_INF) + self._row(CANDIDATE_INF) - 2 * self._row(BOTH_INF)
+        return self.one_sided_nan + self.one_sided_inf
 
     @property
     def noise(self) -> Values:

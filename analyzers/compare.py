@@ -1,0 +1,195 @@
+"""Compare a candidate with its reference, layer by layer, over a set of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzers import measure, moments
+from analyzers.compare_notices import (
+    broken_notices,
+    fidelity_notices,
+    input_notices,
+    score_notices,
+    slice_notices,
+)
+from analyzers.contracts import SampleSet
+from analyzers.divergence import first_divergence
+from analyzers.isolate import isolate
+from analyzers.layer_rows import Measured, is_below, layer_row
+from analyzers.measure import PairMoments
+from analyzers.metrics.cosine import cosine
+from analyzers.metrics.sqnr_db import sqnr_db
+from analyzers.moments import Moments
+from analyzers.project import Pair
+from analyzers.records import (
+    Comparison,
+    LayerRecord,
+    Mode,
+    Notice,
+    Operator,
+    Score,
+    Slice,
+    TensorPair,
+    Unpaired,
+)
+from analyzers.sample_checks import non_finite_inputs
+from analyzers.slices import tensor_slices
+from analyzers.steps import Step, Steps
+from analyzers.trace import PairValues, measure_values, trace
+
+
+def compare(
+    pair: Pair,
+    samples: SampleSet,
+    *,
+    candidate_samples: SampleSet | None = None,
+    mode: Mode = "as-executed",
+    threshold: float = 0.99,
+    isolated: bool = True,
+    reference_score: Score | None = None,
+    candidate_score: Score | None = None,
+) -> Steps[Comparison]:
+    """Run both models side by side and compare every paired tensor.
+
+    Args:
+        pair: Reference and candidate.
+        samples: What the reference is fed.
+        candidate_samples: What the candidate was fed where that differs.
+        mode: Session mode of the candidate.
+        threshold: Layers with a lower cosine are fallback candidates.
+        isolated: Also measure each candidate layer fed with the reference's values.
+        reference_score: Task score of the reference, to be carried along.
+        candidate_score: Task score of the candidate.
+
+    Raises:
+        SampleError: The samples do not fit.
+        BackendError: A model does not run.
+    """
+    tally = _Tally(tensor_slices(pair.reference.ir))
+    not_finite: dict[str, tuple[str, ...]] = {}
+    runs = trace(
+        pair,
+        samples,
+        candidate_samples=candidate_samples,
+        isolated=isolate(pair) if isolated else None,
+        mode=mode,
+    )
+    yield Step("compare", 0, len(samples), "Opening the models")
+    fidelity: list[Notice] = []
+    for done, run in enumerate(runs, start=1):
+        if run.index == 0:
+            outputs = [v for v in run.values if v.pair.reference in pair.reference.outputs]
+            fidelity.extend(fidelity_notices(pair, run.candidate_feeds, outputs, mode))
+        if inputs := non_finite_inputs(run.sample):
+            not_finite[run.sample.name] = inputs
+        for values in run.values:
+            tally.add(values)
+        yield Step("compare", done, run.runs, run.sample.name)
+    measured = tally.measured(samples.names)
+    rows = _rows(pair, measured, tally.misfits, threshold)
+    output_rows = _output_rows(pair, measured, tally.misfits, threshold)
+    below = {name: is_below(m.pooled.whole, threshold) for name, m in measured.items()}
+    return Comparison(
+        coverage=pair.pairing.coverage,
+        unpaired=(*pair.pairing.unpaired, *tally.misfits.values()),
+        layers=rows,
+        outputs=output_rows,
+        samples=len(samples),
+        mode=mode,
+        threshold=threshold,
+        first_divergence=first_divergence(pair.pairing.layers, below),
+        reference_score=reference_score,
+        candidate_score=candidate_score,
+        warnings=(
+            *pair.warnings,
+            *input_notices(not_finite),
+            *fidelity,
+            *broken_notices(pair.pairing, measured),
+            *slice_notices(pair.reference.outputs, measured, threshold),
+            *score_notices(output_rows, threshold, reference_score, candidate_score),
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been measured so far, by reference tensor; it holds a few numbers per pair and sample."""
+
+    slices: Mapping[str, tuple[Slice, ...]]
+    pooled: dict[str, PairMoments] = field(default_factory=dict)
+    isolated: dict[str, Moments] = field(default_factory=dict)
+    by_sample: dict[str, list[tuple[float, float, bool]]] = field(default_factory=dict)
+    pairs: dict[str, TensorPair] = field(default_factory=dict)
+    misfits: dict[str, Unpaired] = field(default_factory=dict)
+
+    def add(self, values: PairValues) -> None:
+        """Measure one pair of one sample."""
+        pair = values.pair
+        name = pair.reference
+        if name in self.misfits:
+            return
+        theirs = values.candidate.shape
+        if pair.permutation is not None:
+            theirs = tuple(theirs[i] for i in pair.permutation)
+        if theirs != values.reference.shape:
+            reason = f"its shape is {values.reference.shape}, the candidate's is {theirs}"
+            self.misfits[name] = Unpaired(name, pair.node, reason)
+            return
+        found = measure_values(values, self.slices.get(name, ()))
+        self.pairs[name] = pair
+        self.pooled[name] = measure.merge(self.pooled[name], found) if name in self.pooled else found
+        row = (float(cosine(found.whole)), float(sqnr_db(found.whole)), float(found.whole.one_sided) > 0)
+        self.by_sample.setdefault(name, []).append(row)
+        if values.isolated is not None and values.isolated.shape == values.reference.shape:
+            alone = measure.measure(values.reference, values.isolated).whole
+            self.isolated[name] = moments.merge(self.isolated.get(name, moments.empty()), alone)
+
+    def measured(self, names: Sequence[str]) -> dict[str, Measured]:
+        """Return the finished measurements of all pairs that fit."""
+        return {
+            name: Measured(
+                pair=self.pairs[name],
+                pooled=pooled,
+                isolated=self.isolated.get(name),
+                slices=self.slices.get(name, ()),
+                samples=tuple(names),
+                by_sample=np.array([row[:2] for row in self.by_sample[name]]).T,
+                broken=tuple(row[2] for row in self.by_sample[name]),
+            )
+            for name, pooled in self.pooled.items()
+            if name not in self.misfits
+        }
+
+
+def _rows(
+    pair: Pair, measured: Mapping[str, Measured], misfits: Mapping[str, Unpaired], threshold: float
+) -> tuple[LayerRecord, ...]:
+    unpaired = {u.tensor for u in pair.pairing.unpaired} | set(misfits)
+    rows = []
+    for operator in pair.pairing.operators:
+        if not operator.outputs:
+            continue
+        tensor = next((t for t in operator.outputs if t in measured), operator.outputs[0])
+        rows.append(
+            layer_row(operator, measured.get(tensor), is_unpaired=tensor in unpaired, threshold=threshold)
+        )
+    return tuple(rows)
+
+
+def _output_rows(
+    pair: Pair, measured: Mapping[str, Measured], misfits: Mapping[str, Unpaired], threshold: float
+) -> tuple[LayerRecord, ...]:
+    """Return one row per float output of the reference."""
+    producers = {tensor: operator for operator in pair.pairing.operators for tensor in operator.outputs}
+    rows = []
+    for name in pair.reference.outputs:
+        producer = producers.get(name)
+        if producer is None:
+            continue
+        operator = Operator(producer.name, producer.op_type, producer.layer, (name,))
+        found = None if name in misfits else measured.get(name)
+        rows.append(layer_row(operator, found, is_unpaired=found is None, threshold=threshold))
+    return tuple(rows)
