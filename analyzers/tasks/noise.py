@@ -11,8 +11,6 @@ import numpy as np
 from analyzers.errors import TaskError
 from analyzers.records import Array, Sample, Score
 
-_SIGNAL, _NOISE, _BROKEN = range(3)
-
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
@@ -50,7 +48,8 @@ class OutputNoise:
     """Lowest SQNR of the parts, in dB; see ``analyzers.contracts.Metric``.
 
     An observation is ``(parts, 3)``: signal energy and noise energy over positions that are finite on both
-    sides, and the number of positions that are finite on one side only.
+    sides, and the number of positions that are finite on one side only. Integer outputs (classes, counts)
+    are measured only where the network has no other.
 
     Attributes:
         name: The metric's name.
@@ -75,18 +74,15 @@ class OutputNoise:
         """
         assert reference is not None
         energies = np.zeros((len(self.parts), 3))
-        for row, part in enumerate(self.parts):
-            both = [_take(side, part) for side in (reference, outputs)]
-            if both[0].shape != both[1].shape:
-                raise TaskError(
-                    "output_shapes_differ",
-                    f"The output '{part.output}' of sample '{sample.name}' has the shape {both[1].shape}, "
-                    f"in the reference {both[0].shape}",
-                    where=part.output,
-                    hint="Score such networks with a task (detections), not by signal to noise",
-                )
-            energies[row] = _energies(both[0], both[1])
+        for row, part in enumerate(self._measured(reference)):
+            if part is not None:
+                energies[row] = _compare(part, outputs, reference, sample.name)
         return energies
+
+    def _measured(self, reference: Mapping[str, Array]) -> list[OutputPart | None]:
+        kinds = {name: array.dtype.kind for name, array in reference.items()}
+        wanted = "f" if "f" in kinds.values() else "biu"
+        return [p if kinds.get(p.output, wanted) in wanted else None for p in self.parts]
 
     def score(self, names: Sequence[str], observations: Sequence[Array]) -> Score:
         """Pool energies over samples; the score is the lowest part that is defined.
@@ -118,6 +114,22 @@ def sqnr_db(signal: float, noise: float, broken: float = 0.0) -> float:
     if noise == 0.0:
         return math.inf if signal else math.nan
     return 10.0 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _compare(
+    part: OutputPart, outputs: Mapping[str, Array], reference: Mapping[str, Array], sample: str
+) -> tuple[float, float, float]:
+    """Return signal energy, noise energy and the number of positions that only one side defines."""
+    ours, theirs = _take(reference, part), _take(outputs, part)
+    if ours.shape != theirs.shape:
+        raise TaskError(
+            "output_shapes_differ",
+            f"The output '{part.output}' of sample '{sample}' has the shape {theirs.shape}, "
+            f"in the reference {ours.shape}",
+            where=part.output,
+            hint="Score such networks with a task (detections), not by signal to noise",
+        )
+    return _energies(ours, theirs)
 
 
 def _take(values: Mapping[str, Array], part: OutputPart) -> Array:

@@ -14,6 +14,7 @@ from analyzers.tasks import coco
 from analyzers.tasks.annotations import class_categories, match_images, read_annotations
 from analyzers.tasks.decoding import SampleDecoder
 from analyzers.tasks.kinds import MetricKind, MetricSetup
+from analyzers.tasks.matches import ImageMatches, match_image
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,18 @@ class AveragePrecision:
             label = f"AP/{self.truth.categories[category]}"
             details[f"{label} ({category})" if label in details else label] = value
         return Score(details[self.value], self.name, details=details)
+
+    def matches(self, names: Sequence[str], observations: Sequence[Array]) -> tuple[ImageMatches, ...]:
+        """Return what AP of any resample of these images is computed from; unannotated ones are left out.
+
+        Raises:
+            TaskError: ``category_unknown``, as for ``score``.
+        """
+        return tuple(
+            match_image(self.truth, self.images[name], self._as_categories(rows))
+            for name, rows in zip(names, observations, strict=True)
+            if name in self.images
+        )
 
     def _as_categories(self, detections: Array) -> Array:
         """Replace class indices by category ids; classes that the task leaves out are not scored."""

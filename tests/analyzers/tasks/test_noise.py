@@ -106,6 +106,15 @@ def test_nothing_on_both_sides_is_undefined_and_does_not_hide_other_outputs() ->
     assert math.isnan(score_of([{"z": zero}], [{"z": zero}]).value)
 
 
+def test_class_numbers_are_measured_only_where_there_is_nothing_else() -> None:
+    signal, noisy_signal = noisy((1, 40), 0.1, 1)
+    numbers, others = np.arange(40), np.arange(40)[::-1]
+    score = score_of([{"y": signal, "n": numbers}], [{"y": noisy_signal, "n": others}])
+    assert score.value == score.details["y"]
+    assert math.isnan(score.details["n"])
+    assert score_of([{"n": numbers}], [{"n": others}]).value < 3
+
+
 def test_large_values_do_not_overflow() -> None:
     reference = np.full((1, 4), 3e30, np.float32)
     assert score_of([{"y": reference}], [{"y": reference * np.float32(1.1)}]).value == pytest.approx(

@@ -19,6 +19,7 @@ from analyzers.errors import TaskError
 from analyzers.records import Array, Letterbox, Sample
 from analyzers.tasks.decoding import SampleDecoder
 from analyzers.tasks.kinds import MetricSetup
+from analyzers.tasks.matches import average_precision
 from analyzers.tasks.metrics.average_precision import ApOptions, AveragePrecision
 
 KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl")
@@ -220,3 +221,38 @@ def test_it_survives_the_way_to_another_process(tmp_path: Path) -> None:
     again = ForkingPickler.loads(ForkingPickler.dumps(metric))
     details = [m.score(["003.jpg"], [found[3]]).details for m in (metric, again)]
     assert details[0] == pytest.approx(details[1], nan_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kept_matches_give_the_same_ap_for_any_choice_of_images(tmp_path: Path, seed: int) -> None:
+    coco, found = scene(seed)
+    metric = make(tmp_path, coco)
+    names = [f"{i:03d}.jpg" for i in range(12)]
+    matches = metric.matches(names, found)
+    for chosen in (range(12), range(0, 12, 2), [3, 4, 5]):
+        expected = metric.score([names[i] for i in chosen], [found[i] for i in chosen]).value
+        assert average_precision([matches[i] for i in chosen]) == pytest.approx(expected, abs=1e-9)
+        weights = [float(i in chosen) for i in range(12)]
+        assert average_precision(matches, weights) == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_image_drawn_twice_counts_twice(tmp_path: Path) -> None:
+    coco, found = scene(2)
+    metric = make(tmp_path, coco)
+    names = [f"{i:03d}.jpg" for i in range(12)]
+    for image, table in enumerate(found):  # among equal scores the order of images would matter
+        table[:, 4] += 1e-5 * (image + 1) + 1e-7 * np.arange(len(table))
+    matches = metric.matches(names, found)
+    doubled = average_precision([*matches, matches[4]])
+    assert average_precision(matches, [2.0 if i == 4 else 1.0 for i in range(12)]) == pytest.approx(doubled)
+    assert doubled != pytest.approx(average_precision(matches))
+
+
+def test_no_objects_leave_ap_undefined_and_no_detections_make_it_zero(tmp_path: Path) -> None:
+    coco, _ = scene(0)
+    names = [f"{i:03d}.jpg" for i in range(12)]
+    nothing = [np.empty((0, 6))] * 12
+    matches = make(tmp_path, coco).matches(names, nothing)
+    assert average_precision(matches) == 0.0
+    assert np.isnan(average_precision(matches, [0.0] * 12))
+    assert np.isnan(average_precision([]))
