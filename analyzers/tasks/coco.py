@@ -107,6 +107,19 @@ def evaluate(truth: Truth, image_ids: Sequence[int], detections: Sequence[Array]
     )
 
 
+def details(result: CocoResult) -> dict[str, float]:
+    """Return the numbers over all classes under COCO's names, for ``Score.details``."""
+    return {
+        "AP": result.ap,
+        "AP50": result.ap50,
+        "AP75": result.ap75,
+        "APs": result.small,
+        "APm": result.medium,
+        "APl": result.large,
+        "AR100": result.recall,
+    }
+
+
 def _objects(truth: Truth, image_ids: Sequence[int]) -> list[dict[str, object]]:
     """Return annotations numbered from 1: the evaluators take id 0 for "unmatched"."""
     rows = np.flatnonzero(np.isin(truth.image_ids, list(image_ids))).tolist()

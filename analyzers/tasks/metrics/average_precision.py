@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from analyzers.contracts import Metric
 from analyzers.errors import TaskError
 from analyzers.records import Array, Notice, Sample, Score
 from analyzers.tasks import coco
@@ -15,6 +16,7 @@ from analyzers.tasks.annotations import class_categories, match_images, read_ann
 from analyzers.tasks.decoding import SampleDecoder
 from analyzers.tasks.kinds import MetricKind, MetricSetup
 from analyzers.tasks.matches import ImageMatches, match_image
+from analyzers.tasks.reference_ap import ReferenceAp
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +25,29 @@ class ApOptions:
 
     Attributes:
         value: Which number is the score: mean over IoU 0.50 to 0.95, or at one IoU.
+        reference_threshold: Without annotations, the reference's detections from this score on are the
+            truth.
     """
 
     value: Literal["AP", "AP50", "AP75"] = "AP"
+    reference_threshold: float = 0.3
 
-    def make(self, setup: MetricSetup) -> AveragePrecision:
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.reference_threshold <= 1.0:
+            raise TaskError(
+                "malformed_task",
+                f"'reference_threshold' has to be in 0..1, not {self.reference_threshold}",
+                where="metric.reference_threshold",
+            )
+
+    def make(self, setup: MetricSetup) -> Metric:
         """Return the metric; see ``analyzers.tasks.kinds.MetricOptions``."""
         if setup.decoder is None:
             raise TaskError(
                 "malformed_task", "AP needs detections", hint="Add a 'decoder' part to the task file"
             )
         if setup.annotations is None:
-            raise TaskError(
-                "annotations_missing",
-                "AP needs annotations",
-                hint="Give a COCO json (--annotations), or score without labels (--metric slice-sqnr)",
-            )
+            return ReferenceAp(setup.decoder, self.reference_threshold, self.value)
         annotations = read_annotations(setup.annotations)
         images, warnings = match_images(annotations, setup.names)
         classes = getattr(setup.decoder.decoder, "classes", None)
@@ -110,15 +119,7 @@ class AveragePrecision:
             (n, self._as_categories(o)) for n, o in zip(names, observations, strict=True) if n in self.images
         ]
         result = coco.evaluate(self.truth, [self.images[n] for n, _ in pairs], [rows for _, rows in pairs])
-        details = {
-            "AP": result.ap,
-            "AP50": result.ap50,
-            "AP75": result.ap75,
-            "APs": result.small,
-            "APm": result.medium,
-            "APl": result.large,
-            "AR100": result.recall,
-        }
+        details = coco.details(result)
         for category, value in result.classes.items():
             label = f"AP/{self.truth.categories[category]}"
             details[f"{label} ({category})" if label in details else label] = value

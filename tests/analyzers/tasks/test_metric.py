@@ -58,7 +58,7 @@ def test_a_name_wins_over_the_task_and_the_label_free_metric_is_the_default(tmp_
 def test_a_task_that_needs_something_says_what(tmp_path: Path) -> None:
     for text, code in (
         ("metric: ap", "malformed_task"),
-        ("metric: ap\ndecoder: yolox", "annotations_missing"),
+        ("metric: topk", "annotations_missing"),
     ):
         with pytest.raises(TaskError) as caught:
             make(task_of(tmp_path, text))
@@ -119,6 +119,32 @@ def test_without_a_decoder_a_metric_of_the_users_own_sees_the_only_output(tmp_pa
     with pytest.raises(TaskError) as caught:
         metric.observe(Sample("s0", {}), {"y": output, "z": output}, None)
     assert caught.value.code == "output_missing"
+
+
+def test_without_annotations_the_references_detections_are_the_truth(tmp_path: Path) -> None:
+    task = task_of(
+        tmp_path,
+        "decoder: {name: in_graph_nms, score_threshold: 0.01}\nmetric: {name: ap, reference_threshold: 0.5}",
+    )
+    metric = make(task)
+    assert (metric.name, metric.needs_reference) == ("ap-to-reference", True)
+    assert [n.code for n in metric_warnings(metric)] == ["reference_as_truth"]
+    rng = np.random.default_rng(0)
+    corner = rng.uniform(0, 60, (20, 2))
+    table = np.concatenate(
+        [corner, corner + rng.uniform(10, 30, (20, 2)), rng.random((20, 1)), rng.integers(0, 3, (20, 1))],
+        axis=1,
+    )
+    moved = table + np.array([4, 4, 4, 4, 0, 0])
+    sample = Sample("s0", {"x": np.zeros((1, 3, 100, 100))})
+
+    def score(rows: np.ndarray, reference: np.ndarray = table) -> float:
+        return metric.score(["s0"], [metric.observe(sample, {"y": rows}, {"y": reference})]).value
+
+    assert score(table) == pytest.approx(1.0)
+    assert 0.0 < score(moved) < 0.8
+    assert score(table[:0]) == 0.0
+    assert np.isnan(score(table[:0], table[:0]))
 
 
 def test_code_of_the_users_own_that_fails_is_their_error(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def make(folder: Path, coco: object, images: int = 12, **options: str) -> Averag
     path.write_text(json.dumps(coco))
     names = tuple(f"{i:03d}.jpg" for i in range(images))
     setup = MetricSetup(names, ("detections",), decoder=SampleDecoder(AsStored()), annotations=path)
-    return ApOptions(**options).make(setup)  # type: ignore[arg-type]
+    metric = ApOptions(**options).make(setup)  # type: ignore[arg-type]
+    assert isinstance(metric, AveragePrecision)
+    return metric
 
 
 def independent(
