@@ -8,32 +8,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from analyzers.contracts import Metric
-from analyzers.records import Notice
+from analyzers.records import Notice, Slice
 from analyzers.tasks.decoding import SampleDecoder
-
-
-class Part(Protocol):
-    """A part of an output that is judged on its own: one slice along one axis."""
-
-    @property
-    def axis(self) -> int:
-        """The axis that is cut."""
-        ...
-
-    @property
-    def start(self) -> int:
-        """First index."""
-        ...
-
-    @property
-    def stop(self) -> int:
-        """Index after the last."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """What the part is called."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +27,7 @@ class MetricSetup:
 
     names: tuple[str, ...]
     outputs: tuple[str, ...]
-    slices: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    slices: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     decoder: SampleDecoder | None = None
     categories: tuple[tuple[int, int], ...] | None = None
     annotations: Path | None = None

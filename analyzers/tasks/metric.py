@@ -8,9 +8,9 @@ from pathlib import Path
 
 from analyzers.contracts import Metric, SampleSet
 from analyzers.errors import TaskError
-from analyzers.records import Notice
+from analyzers.records import Notice, Slice
 from analyzers.tasks.decoding import SampleDecoder
-from analyzers.tasks.kinds import MetricSetup, Part, Warns
+from analyzers.tasks.kinds import MetricSetup, Warns
 from analyzers.tasks.schema import Section, read_record
 from analyzers.tasks.task import Task, metric_kinds
 from analyzers.tasks.user_code import UserFunction
@@ -26,7 +26,7 @@ def make_metric(
     annotations: Path | None,
     samples: SampleSet,
     outputs: tuple[str, ...],
-    slices: Mapping[str, tuple[Part, ...]],
+    slices: Mapping[str, tuple[Slice, ...]],
 ) -> Metric:
     """Return the metric for a set of samples.
 

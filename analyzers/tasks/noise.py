@@ -9,33 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.errors import TaskError
-from analyzers.records import Array, Sample, Score
+from analyzers.records import Array, Sample, Score, Slice
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """An output, or a slice of it along one axis.
+    """An output, or a slice of it.
 
     Attributes:
         output: The output's name.
-        axis: The axis that is cut; None for the whole output.
-        start: First index.
-        stop: Index after the last.
-        name: What the part is called.
+        slice: Which part of it; None for the whole.
     """
 
     output: str
-    axis: int | None = None
-    start: int = 0
-    stop: int = 0
-    name: str = ""
+    slice: Slice | None = None
 
     @property
     def label(self) -> str:
         """The part's name in ``Score.details``."""
-        if self.axis is None:
+        if self.slice is None:
             return self.output
-        return f"{self.output}[{self.name or f'axis {self.axis}, {self.start}:{self.stop}'}]"
+        place = f"axis {self.slice.axis}, {self.slice.start}:{self.slice.stop}"
+        return f"{self.output}[{self.slice.name or place}]"
 
 
 def whole_outputs(outputs: Sequence[str]) -> tuple[OutputPart, ...]:
@@ -92,7 +87,11 @@ class OutputNoise:
         """
         del names
         totals = np.sum(observations, axis=0) if len(observations) else np.zeros((len(self.parts), 3))
-        details = {part.label: sqnr_db(*row) for part, row in zip(self.parts, totals.tolist(), strict=True)}
+        details: dict[str, float] = {}
+        for part, row in zip(self.parts, totals.tolist(), strict=True):
+            value = sqnr_db(*row)
+            known = details.get(part.label, math.nan)  # parts may share a name: the lowest stands for all
+            details[part.label] = value if math.isnan(known) else min(known, value)
         defined = [v for v in details.values() if not math.isnan(v)]
         return Score(min(defined, default=math.nan), self.name, "dB", details)
 
@@ -141,9 +140,10 @@ def _take(values: Mapping[str, Array], part: OutputPart) -> Array:
             hint="Compare models with the same outputs",
         )
     array = values[part.output]
-    if part.axis is None:
+    if part.slice is None:
         return array
-    return array[(slice(None),) * (part.axis % max(1, array.ndim)) + (slice(part.start, part.stop),)]
+    cut = slice(part.slice.start, part.slice.stop)
+    return array[(slice(None),) * (part.slice.axis % max(1, array.ndim)) + (cut,)]
 
 
 def _energies(reference: Array, candidate: Array) -> tuple[float, float, float]:

@@ -15,11 +15,8 @@ class SliceSqnrOptions:
 
     def make(self, setup: MetricSetup) -> Metric:
         """Return the metric; see ``analyzers.tasks.kinds.MetricOptions``."""
-        parts = list(whole_outputs(setup.outputs))
-        for output in setup.outputs:
-            for part in setup.slices.get(output, ()):
-                parts.append(OutputPart(output, part.axis, part.start, part.stop, part.name))
-        return OutputNoise("slice-sqnr", tuple(parts))
+        slices = (OutputPart(o, part) for o in setup.outputs for part in setup.slices.get(o, ()))
+        return OutputNoise("slice-sqnr", (*whole_outputs(setup.outputs), *slices))
 
 
 ENTRY = MetricKind("slice-sqnr", SliceSqnrOptions)

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from analyzers.errors import TaskError
-from analyzers.records import Array, Sample, Score
+from analyzers.records import Array, Sample, Score, Slice
 from analyzers.tasks.kinds import MetricSetup
 from analyzers.tasks.metrics.slice_sqnr import SliceSqnrOptions
 from analyzers.tasks.metrics.sqnr import SqnrOptions
 from analyzers.tasks.noise import sqnr_db
 
 
-@dataclass(frozen=True)
-class Cut:
-    axis: int
-    start: int
-    stop: int
-    name: str
-
-
 def score_of(
     reference: list[dict[str, Array]],
     candidate: list[dict[str, Array]],
-    slices: dict[str, tuple[Cut, ...]] | None = None,
+    slices: dict[str, tuple[Slice, ...]] | None = None,
 ) -> Score:
     setup = MetricSetup(("a",), tuple(reference[0]), slices or {})
     metric = (SqnrOptions() if slices is None else SliceSqnrOptions()).make(setup)
@@ -60,7 +51,7 @@ def test_a_lost_slice_shows_where_the_whole_output_looks_healthy() -> None:
     reference = np.concatenate([boxes, scores], axis=1)
     candidate = reference.copy()
     candidate[:, 4:] = 0.0
-    cuts = {"y": (Cut(1, 0, 4, "boxes"), Cut(1, 4, 7, "scores"))}
+    cuts = {"y": (Slice(1, 0, 4, "boxes"), Slice(1, 4, 7, "scores"))}
     assert score_of([{"y": reference}], [{"y": candidate}]).value > 50
     score = score_of([{"y": reference}], [{"y": candidate}], cuts)
     assert score.value == pytest.approx(0.0)
@@ -68,8 +59,17 @@ def test_a_lost_slice_shows_where_the_whole_output_looks_healthy() -> None:
     assert score.details["y[scores]"] == score.value
     assert score.details["y[boxes]"] == math.inf
     last = np.moveaxis(reference, 1, -1), np.moveaxis(candidate, 1, -1)
-    cuts = {"y": (Cut(-1, 4, 7, ""),)}
+    cuts = {"y": (Slice(-1, 4, 7, ""),)}
     assert score_of([{"y": last[0]}], [{"y": last[1]}], cuts).value == pytest.approx(0.0)
+
+
+def test_of_parts_that_share_a_name_the_lowest_is_shown_and_counts() -> None:
+    reference, candidate = noisy((1, 6, 10), 0.01, 3)
+    candidate[:, :2] += 1.0
+    parts = tuple(Slice(1, i, i + 2, "same") for i in (0, 2, 4))
+    score = score_of([{"y": reference}], [{"y": candidate}], {"y": parts})
+    alone = score_of([{"y": reference}], [{"y": candidate}], {"y": parts[:1]})
+    assert score.value == score.details["y[same]"] == alone.value < 5
 
 
 def test_values_undefined_on_both_sides_are_left_out() -> None:
