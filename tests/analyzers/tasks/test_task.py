@@ -197,3 +197,19 @@ def test_every_decoder_and_metric_has_its_file_and_documented_options() -> None:
     for kind in (*decoder_kinds().values(), *metric_kinds().values()):
         for name in getattr(kind.options, "__dataclass_fields__", {}):
             assert f"{name}:" in (kind.options.__doc__ or ""), f"{kind.name}.{name} is not documented"
+
+
+def test_the_guide_names_every_decoder_metric_and_option() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "task-files.md").read_text(encoding="utf-8")
+    options = [Preprocess, *(k.options for k in (*decoder_kinds().values(), *metric_kinds().values()))]
+    for name in (*decoder_kinds(), *metric_kinds()):
+        assert f"`{name}`" in guide
+    for kind in options:
+        for field in getattr(kind, "__dataclass_fields__", {}):
+            assert field in guide, f"{kind.__name__}.{field} is not in the guide"
+
+
+def test_the_example_of_the_guide_is_a_task_file(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "task-files.md").read_text(encoding="utf-8")
+    task = read_task(write(tmp_path, guide.split("```yaml\n")[1].split("```")[0]))
+    assert task.decoder == Yolox(classes=80, score_threshold=0.005, nms_iou=0.65)
