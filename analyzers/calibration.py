@@ -6,7 +6,6 @@ pass; for entropy and percentile, counts over bins that the extremes fix, in a s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from analyzers.records import Array, QuantizeOptions
 
-BINS = 2048
+DEFAULT_BINS = {"minmax": 0, "entropy": 128, "percentile": 2048}  # onnxruntime's
 ENTROPY_LEVELS = 128
 _SMOOTHING = 1e-4
 
@@ -52,11 +51,17 @@ class Extremes:
         )
 
 
-def count_values(values: Array, limit: float) -> Counts:
-    """Count values in ``BINS`` equal bins over [-limit, limit]."""
+def bins_of(options: QuantizeOptions) -> int:
+    """Return the number of histogram bins: even, so that zero is an edge."""
+    bins = options.bins or DEFAULT_BINS[options.method]
+    return bins + bins % 2
+
+
+def count_values(values: Array, limit: float, bins: int) -> Counts:
+    """Count values in equal bins over [-limit, limit]."""
     if limit == 0:
-        return np.zeros(BINS, np.int64)
-    counts, _ = np.histogram(values, bins=BINS, range=(-limit, limit))
+        return np.zeros(bins, np.int64)
+    counts, _ = np.histogram(values, bins=bins, range=(-limit, limit))
     return counts.astype(np.int64)
 
 
@@ -68,39 +73,38 @@ def choose_range(counts: Counts, extremes: Extremes, options: QuantizeOptions) -
         extremes: The tensor's extremes over all samples.
         options: Method, and its parameters.
     """
-    rules: dict[str, Callable[[], tuple[float, float]]] = {
-        "minmax": lambda: (extremes.low, extremes.high),
-        "entropy": lambda: entropy_range(counts, extremes.limit),
-        "percentile": lambda: percentile_range(
-            counts, extremes.limit, options.percentile, symmetric=options.symmetric
-        ),
-    }
-    if not extremes.is_finite or extremes.is_zero:
+    if options.method == "minmax" or not extremes.is_finite or extremes.is_zero:
         return extremes
-    low, high = rules[options.method]()
+    if options.method == "entropy":
+        low, high = entropy_range(counts, extremes.limit)
+    else:
+        low, high = percentile_range(counts, extremes.limit, options.percentile, symmetric=options.symmetric)
     return Extremes(max(low, extremes.low), min(high, extremes.high))
 
 
 def percentile_range(
     counts: Counts, limit: float, percentile: float, *, symmetric: bool
 ) -> tuple[float, float]:
-    """Return the range that holds ``percentile`` percent of the values.
+    """Return the range that holds ``percentile`` percent of the values, to the nearest inner bin edge.
 
-    Asymmetric ranges cut half of the rest at each end, symmetric ones cut by magnitude.
+    Asymmetric ranges cut half of the rest at each end, symmetric ones cut by magnitude. As onnxruntime's
+    calibrator, so that its users find the same scales.
     """
     bins = len(counts)
-    edges = np.linspace(-limit, limit, bins + 1)
+    edges = _edges(limit, bins)
     if symmetric:
         by_magnitude = counts[bins // 2 :] + counts[: bins // 2][::-1]
-        shares = np.cumsum(by_magnitude) / counts.sum()
-        inner = int(np.searchsorted(shares, percentile / 100))
-        high = float(edges[min(bins // 2 + inner + 1, bins)])
-        return -high, high
+        shares = np.cumsum(by_magnitude / counts.sum())
+        high = edges[min(bins // 2 + int(np.searchsorted(shares, percentile / 100)), bins)]
+        return -float(high), float(high)
     cut = (100 - percentile) / 200
-    shares = np.cumsum(counts) / counts.sum()
-    first = int(np.searchsorted(shares, cut))
-    last = int(np.searchsorted(shares, 1 - cut))
-    return float(edges[first]), float(edges[min(last + 1, bins)])
+    shares = np.cumsum(counts / counts.sum())
+    first, last = np.searchsorted(shares, (cut, 1 - cut))
+    return float(edges[first]), float(edges[last])
+
+
+def _edges(limit: float, bins: int) -> NDArray[np.float32]:
+    return np.linspace(-limit, limit, bins + 1, dtype=np.float32)
 
 
 def entropy_range(counts: Counts, limit: float, levels: int = ENTROPY_LEVELS) -> tuple[float, float]:
@@ -108,14 +112,15 @@ def entropy_range(counts: Counts, limit: float, levels: int = ENTROPY_LEVELS) ->
 
     For every candidate range, the values beyond it are counted at its ends (that is what clipping does),
     the values inside are merged into ``levels`` and spread again over the bins that held any, and the two
-    distributions are compared by Kullback-Leibler divergence.
+    distributions are compared by Kullback-Leibler divergence. With no more bins than levels, as
+    onnxruntime's default has it, the only candidate is the whole range.
 
     Source: Migacz, 8-bit inference with TensorRT, GTC 2017; the smoothing of empty bins as in MXNet's and
     onnxruntime's implementations of it.
     """
     bins = len(counts)
     middle = bins // 2
-    edges = np.linspace(-limit, limit, bins + 1)
+    edges = _edges(limit, bins)
     best, best_divergence = middle, np.inf
     for half in range(levels // 2, middle + 1):
         start, stop = middle - half, min(middle + half + 1, bins)

@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 from analyzers import graph, reading
 from analyzers.backends import onnxruntime_quantizer as quantizer
 from analyzers.backends.onnxruntime import open_session
-from analyzers.calibration import BINS, Counts, Extremes, choose_range, count_values
+from analyzers.calibration import Counts, Extremes, bins_of, choose_range, count_values
 from analyzers.contracts import SampleSet
 from analyzers.errors import InputError, SampleError
 from analyzers.records import Notice, QuantizeOptions, QuantizeResult
@@ -92,11 +92,13 @@ class _Calibration:
         ranges: Tensor -> range to quantize over, in topological order.
         samples: Names of the samples that were used.
         skipped: Sample that was not used -> its inputs that are not finite.
+        is_plain_minmax: Another method was asked for, and chose the extremes for every tensor.
     """
 
     ranges: dict[str, Extremes]
     samples: tuple[str, ...]
     skipped: dict[str, tuple[str, ...]]
+    is_plain_minmax: bool
 
 
 def _calibrate(
@@ -115,13 +117,14 @@ def _calibrate(
         )
     counts: dict[str, Counts] = {}
     if passes == 2:
-        counts = yield from _count(model, extremes, samples, used, folder)
-    empty = np.zeros(BINS, np.int64)
+        counts = yield from _count(model, extremes, samples, used, bins_of(options), folder)
+    empty = np.zeros(0, np.int64)
     ranges: dict[str, Extremes] = {}
     for name, found in extremes.items():
         yield Step("choose ranges", len(ranges), len(extremes), name)
         ranges[name] = choose_range(counts.get(name, empty), found, options)
-    return _Calibration(ranges, tuple(samples.names[i] for i in used), skipped)
+    is_plain_minmax = options.method != "minmax" and ranges == extremes
+    return _Calibration(ranges, tuple(samples.names[i] for i in used), skipped, is_plain_minmax)
 
 
 def _find_extremes(
@@ -143,16 +146,21 @@ def _find_extremes(
 
 
 def _count(
-    model: ir.Model, extremes: dict[str, Extremes], samples: SampleSet, used: Sequence[int], folder: Path
+    model: ir.Model,
+    extremes: dict[str, Extremes],
+    samples: SampleSet,
+    used: Sequence[int],
+    bins: int,
+    folder: Path,
 ) -> Steps[dict[str, Counts]]:
     limits = {name: found.limit for name, found in extremes.items() if found.is_finite}
     reader = quantizer.TensorReader(model, tuple(limits), folder, extremes_only=False)
-    counts = {name: np.zeros(BINS, np.int64) for name in limits}
+    counts = {name: np.zeros(bins, np.int64) for name in limits}
     for position, index in enumerate(used):
         sample = samples[index]
         yield Step("calibrate", len(samples) + position, 2 * len(samples), sample.name)
         for name, values in zip(reader.names, reader.read(sample.feeds), strict=True):
-            counts[name] += count_values(values, limits[name])
+            counts[name] += count_values(values, limits[name], bins)
     return counts
 
 
@@ -169,6 +177,14 @@ def _notices(calibration: _Calibration, excluded: Sequence[str]) -> list[Notice]
     notices = []
     if calibration.skipped:
         notices.append(non_finite_notice(calibration.skipped, code="nan_in_calibration", where=""))
+    if calibration.is_plain_minmax:
+        notices.append(
+            Notice(
+                "same_as_minmax",
+                "The calibration method chose the same ranges as MinMax for every tensor; entropy needs more "
+                "histogram bins than onnxruntime's default of 128 to choose others",
+            )
+        )
     zero = [name for name, range_ in calibration.ranges.items() if range_.is_finite and range_.is_zero]
     if zero:
         notices.append(

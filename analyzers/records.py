@@ -610,13 +610,23 @@ QuantFormat = Literal["qdq", "qoperator"]
 
 @dataclass(frozen=True, slots=True)
 class QuantizeOptions:
-    """How a candidate is made from a calibration set."""
+    """How a candidate is made from a calibration set.
+
+    Attributes:
+        method: How ranges are chosen.
+        per_channel: Weights get a scale per output channel.
+        symmetric: Activations are int8 around zero; else uint8 with a zero point.
+        format: QDQ or QOperator.
+        percentile: Share of the values, in percent, that the range of ``percentile`` holds.
+        bins: Histogram bins of ``entropy`` and ``percentile``; 0 for onnxruntime's 128 and 2048.
+    """
 
     method: CalibrationMethod = "minmax"
     per_channel: bool = True
     symmetric: bool = False
     format: QuantFormat = "qdq"
     percentile: float = 99.999
+    bins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
