@@ -23,9 +23,8 @@ from analyzers.records import Array, Quantization, Slice
 BLOCK_VALUES = 1 << 17  # the float64 buffers of a block stay in the cache; smaller ones cost more calls
 MAX_CHANNELS = 1 << 14  # beyond it the axis holds positions, not channels, and a record would not be small
 _LONG_ROW = 64  # shorter rows are reduced across, as columns
-_BLAS_ROW = 256  # from here on one BLAS call per row beats multiplying and summing
+_RUN = 1 << 13  # BLAS shares longer vectors among threads, and then sums depend on their number
 _CENTRE_BELOW = 1e-4  # centre again where the spread is under this share of the energy
-_ONES = np.ones(BLOCK_VALUES)
 
 _threads = threading.local()
 
@@ -213,13 +212,18 @@ class _Layout:
 
     def total(self, values: Values) -> Values:
         """Return the sum per channel."""
-        ones = _ONES[: self.length]
-        return np.asarray(values @ ones if self.axis == -1 else ones @ values)
+        return np.asarray(np.add.reduce(values, axis=self.axis))
 
     def dot(self, left: Values, right: Values) -> Values:
         """Return the inner product per channel."""
-        if self.axis == -1 and self.length >= _BLAS_ROW:
-            return np.asarray(np.matmul(left[..., np.newaxis, :], right[..., :, np.newaxis])[..., 0, 0])
+        if self.axis == -1:
+            whole = self.length - self.length % _RUN
+            rest = _row_dots(left[..., whole:], right[..., whole:])
+            if not whole:
+                return rest
+            runs = (*left.shape[:-1], -1, _RUN)
+            parts = _row_dots(left[..., :whole].reshape(runs), right[..., :whole].reshape(runs))
+            return np.asarray(parts.sum(axis=-1) + rest)
         product = _memory()[2:].reshape(-1)[: left.size].reshape(left.shape)
         np.multiply(left, right, out=product)
         return self.total(product)
@@ -231,6 +235,10 @@ class _Layout:
     def only(self, channels: _Mask) -> tuple[EllipsisType | slice | _Mask, ...]:
         """Return the index of some channels."""
         return (..., channels, slice(None)) if self.axis == -1 else (..., channels)
+
+
+def _row_dots(left: Values, right: Values) -> Values:
+    return np.asarray(np.matmul(left[..., np.newaxis, :], right[..., :, np.newaxis])[..., 0, 0])
 
 
 def _memory() -> Values:
@@ -275,13 +283,16 @@ def _write_limits(
     low, high = levels.limits
     if codes.min() <= low or codes.max() >= high:
         table[moments.AT_LIMIT] = ((codes == low) | (codes == high)).sum(axis=(0, 2), dtype=np.uint32)
-    bottom, top = (layout.spread(bound, codes.shape) for bound in levels.bounds())
-    if bottom.shape[-1] * bottom.shape[-2] <= layout.channels:
-        minima, maxima = layout.per_channel(table[[moments.REFERENCE_MIN, moments.REFERENCE_MAX]])
-        if (minima >= bottom).all() and (maxima <= top).all():
-            return
-    beyond = (reference < bottom) | (reference > top)
-    table[moments.OUTSIDE] = layout.count(beyond if finite is None else beyond & finite)
+    minima, maxima = layout.per_channel(table[[moments.REFERENCE_MIN, moments.REFERENCE_MAX]])
+    bottom, top = (
+        np.broadcast_to(bound, np.broadcast_shapes(bound.shape, minima.shape))
+        for bound in (layout.spread(bound, codes.shape) for bound in levels.bounds())
+    )
+    exceeds = np.asarray(((minima < bottom) | (maxima > top)).any(axis=layout.axis))
+    if exceeds.any():
+        some = layout.only(exceeds)
+        beyond = (reference[some] < bottom[some]) | (reference[some] > top[some])
+        table[moments.OUTSIDE, exceeds] = layout.count(beyond if finite is None else beyond & finite[some])
 
 
 def _write_spreads(table: Values, layout: _Layout, sides: Values, sums: Values, finite: _Mask | None) -> None:
