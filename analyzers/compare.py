@@ -10,6 +10,7 @@ import numpy as np
 from analyzers import measure, moments
 from analyzers.compare_notices import (
     broken_notices,
+    difference_notices,
     fidelity_notices,
     input_notices,
     score_notices,
@@ -107,7 +108,8 @@ def compare(
             *pair.warnings,
             *input_notices(not_finite),
             *fidelity,
-            *broken_notices(pair.pairing, measured),
+            *difference_notices(measured, threshold),
+            *broken_notices(pair.pairing, measured, not_finite),
             *slice_notices(pair.reference.outputs, measured, threshold),
             *score_notices(output_rows, threshold, reference_score, candidate_score),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from analyzers import measure
 from analyzers.backends.onnxruntime import open_session
@@ -11,7 +11,7 @@ from analyzers.layer_rows import Measured, is_below, slice_errors, threshold_db
 from analyzers.metrics.cosine import cosine
 from analyzers.metrics.sqnr_db import sqnr_db
 from analyzers.project import Pair
-from analyzers.records import Array, LayerRecord, Mode, Notice, Pairing, Score
+from analyzers.records import INPUT_LAYER, Array, LayerRecord, Mode, Notice, Pairing, Score
 from analyzers.sample_checks import non_finite_notice
 from analyzers.trace import PairValues, measure_values
 
@@ -25,14 +25,44 @@ def input_notices(not_finite: Mapping[str, Sequence[str]]) -> tuple[Notice, ...]
     return (non_finite_notice(not_finite, code="nan_in_inputs", where=""),) if not_finite else ()
 
 
-def broken_notices(pairing: Pairing, measured: Mapping[str, Measured]) -> tuple[Notice, ...]:
-    """Name the first layer that makes NaN or infinite values on one side only."""
-    broken = [t for p in pairing.pairs if (t := p.reference) in measured and any(measured[t].broken)]
+def difference_notices(measured: Mapping[str, Measured], threshold: float) -> tuple[Notice, ...]:
+    """Warn where the two sides were fed different values: then no layer is to blame."""
+    return tuple(
+        Notice(
+            "inputs_differ",
+            f"The two sides were fed different values at input '{name}': cosine "
+            f"{float(cosine(found.pooled.whole)):.4f}, {float(sqnr_db(found.pooled.whole)):.1f} dB",
+            name,
+        )
+        for name, found in measured.items()
+        if found.pair.layer == INPUT_LAYER
+        and float(found.pooled.whole.count) > 0
+        and (
+            float(cosine(found.pooled.whole)) < threshold
+            or float(sqnr_db(found.pooled.whole)) < threshold_db(threshold)
+        )
+    )
+
+
+def broken_notices(
+    pairing: Pairing, measured: Mapping[str, Measured], not_finite: Collection[str]
+) -> tuple[Notice, ...]:
+    """Name the first layer that makes NaN or infinite values on one side only.
+
+    Args:
+        pairing: Says the order.
+        measured: What was measured, by reference tensor.
+        not_finite: Samples whose inputs hold such values already; they are no evidence against a layer.
+    """
+    broken = [
+        found
+        for pair in pairing.pairs
+        if (found := measured.get(pair.reference)) is not None and _breaks(found, not_finite)
+    ]
     if not broken:
         return ()
-    first = measured[broken[0]]
-    table = first.pooled.whole
-    kind = "NaN" if float(table.one_sided_nan) > 0 else "infinite values"
+    first = broken[0]
+    kind = "NaN" if float(first.pooled.whole.one_sided_nan) > 0 else "infinite values"
     return (
         Notice(
             "nan_on_one_side",
@@ -40,6 +70,13 @@ def broken_notices(pairing: Pairing, measured: Mapping[str, Measured]) -> tuple[
             f"({len(broken)} of {len(measured)} compared tensors have some)",
             first.pair.layer,
         ),
+    )
+
+
+def _breaks(found: Measured, not_finite: Collection[str]) -> bool:
+    return any(
+        is_broken and name not in not_finite
+        for name, is_broken in zip(found.samples, found.broken, strict=True)
     )
 
 

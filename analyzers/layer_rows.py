@@ -166,9 +166,12 @@ def _worst_channel(channels: Moments | None) -> SliceError | None:
 
 
 def _worst_slice(measured: Measured) -> SliceError | None:
-    found = slice_errors(measured.slices, measured.pooled.slices)
-    defined = [error for error in found if not math.isnan(error.sqnr_db)]
-    return min(defined, key=lambda error: error.sqnr_db, default=None)
+    parts = measured.pooled.slices
+    keys = [-math.inf if float(p.one_sided) > 0 else float(sqnr_db(p)) for p in parts]
+    defined = [i for i, key in enumerate(keys) if not math.isnan(key)]
+    if not defined:
+        return None
+    return slice_errors(measured.slices, parts)[min(defined, key=lambda i: keys[i])]
 
 
 def slice_errors(slices: Sequence[Slice], measured: Sequence[Moments]) -> tuple[SliceError, ...]:

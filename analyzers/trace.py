@@ -20,9 +20,9 @@ import onnx_ir as ir
 from analyzers.backends.onnxruntime import open_session
 from analyzers.contracts import Runner, SampleSet
 from analyzers.errors import SampleError
-from analyzers.graph import save_model, with_outputs
+from analyzers.graph import FLOAT_TYPES, save_model, with_outputs
 from analyzers.isolate import Isolated
-from analyzers.levels import quantize
+from analyzers.levels import dequantize, quantize, read_levels
 from analyzers.measure import PairMoments, measure
 from analyzers.project import Pair
 from analyzers.records import INPUT_LAYER, Array, Mode, Quantization, Sample, Slice, TensorPair
@@ -56,7 +56,7 @@ class TracedSample:
     Attributes:
         index: Place of the sample in the set.
         sample: The sample as the reference was fed.
-        candidate_feeds: What the candidate was fed.
+        candidate_feeds: What the candidate's file is fed.
         runs: How many such records the whole trace has.
         values: The pairs, in the order of the pairing.
     """
@@ -99,7 +99,7 @@ def trace(
                 sample = samples[index]
                 theirs = None if candidate_samples is None else candidate_samples[index].feeds
                 feeds = candidate_feeds(pair, sample.feeds, theirs)
-                values = sides.run(group, sample.feeds, feeds)
+                values = sides.run(group, sample.feeds, _canonical_feeds(pair, feeds))
                 yield TracedSample(index, sample, feeds, len(groups) * len(samples), values)
 
 
@@ -122,7 +122,7 @@ def measure_values(values: PairValues, slices: Sequence[Slice] = ()) -> PairMome
 def candidate_feeds(
     pair: Pair, feeds: Mapping[str, Array], theirs: Mapping[str, Array] | None
 ) -> dict[str, Array]:
-    """Return what the candidate is fed: its own sample, or the reference's under its names and types.
+    """Return what the candidate's file is fed: its own sample, or the reference's under its names and types.
 
     Raises:
         SampleError: ``missing_input``: the candidate reads something that the reference does not.
@@ -130,7 +130,7 @@ def candidate_feeds(
     if theirs is not None:
         return dict(theirs)
     ours = {theirs: name for name, theirs in pair.input_names.items()}
-    stored = {p.tap: p.quantization for p in pair.pairing.pairs if p.layer == INPUT_LAYER}
+    stored = _stored_inputs(pair)
     found: dict[str, Array] = {}
     for spec in pair.candidate.inputs:
         array = feeds.get(ours.get(spec.name, spec.name))
@@ -143,6 +143,28 @@ def candidate_feeds(
             )
         found[spec.name] = _as_type(array, spec.dtype, stored.get(spec.name))
     return found
+
+
+def _canonical_feeds(pair: Pair, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the same for the QDQ form, which reads reals where the file reads raw integers."""
+    stored = _stored_inputs(pair)
+    reals = {v.name for v in pair.canonical.graph.inputs if v.dtype in FLOAT_TYPES}
+    return {
+        name: dequantize(array, read_levels(stored[name], array.shape))
+        if array.dtype.kind in "iu" and name in reals and name in stored
+        else array
+        for name, array in feeds.items()
+    }
+
+
+def _stored_inputs(pair: Pair) -> dict[str, Quantization]:
+    """Return how the candidate stores its graph inputs, by its names."""
+    names = pair.input_names
+    return {
+        names[p.reference]: p.quantization
+        for p in pair.pairing.pairs
+        if p.layer == INPUT_LAYER and p.reference in names and p.quantization is not None
+    }
 
 
 def _as_type(array: Array, dtype: str, quantization: Quantization | None) -> Array:
