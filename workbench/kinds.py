@@ -27,6 +27,7 @@ def _quantize(params: object) -> Steps[object]:
         task=request.task,
         samples=request.samples,
         options=request.options,
+        allow_code=request.allow_code,
     )
 
 

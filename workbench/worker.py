@@ -95,7 +95,7 @@ class Journal:
         self._write()
 
     def step(self, step: Step) -> None:
-        """Note a step: always in the status, in the events if it says or brings something."""
+        """Note a step; those that bring a record are all kept, of the others as many as anyone can read."""
         now = time.time()
         is_new_stage = step.stage != self._status.stage
         if is_new_stage:
@@ -108,9 +108,10 @@ class Journal:
             text=step.text,
             eta_seconds=estimate_remaining(now - self._stage_started, step.done, step.total),
         )
-        if is_new_stage or step.text or step.record is not None:
+        is_due = is_new_stage or now - self._written >= _STATUS_SECONDS
+        if step.record is not None or (step.text and is_due):
             self._append(step, now)
-        if is_new_stage or now - self._written >= _STATUS_SECONDS:
+        if is_due:
             self._write()
 
     def end(self, state: JobState, error: JobError | None = None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from analyzers.deserialize import read_record
 from workbench.commands.compose import takes
 from workbench.commands.options import Asked, read_asked
 
@@ -36,6 +38,8 @@ def bisect(
     options = BisectOptions(threshold_db=threshold, max_runs=runs, max_culprits=culprits)
     if asked.inputs.metric is not None:
         options = replace(options, metric=asked.inputs.metric)
-    result = run_job("bisect", BisectRequest(asked.inputs, options), BisectResult, asked.run)
+    result = run_job(
+        "bisect", BisectRequest(asked.inputs, options), partial(read_record, BisectResult), asked.run
+    )
     warn(result.warnings)
     show(bisection_lines(result))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from analyzers.deserialize import read_record
 from workbench.commands.compose import takes
 from workbench.commands.options import Asked, read_asked
 
@@ -43,7 +45,7 @@ def compare(
     from workbench.requests import CompareRequest
 
     request = CompareRequest(asked.inputs, CompareOptions(threshold=threshold, isolated=isolated))
-    result = run_job("compare", request, Comparison, asked.run)
+    result = run_job("compare", request, partial(read_record, Comparison), asked.run)
     warn(result.warnings)
     show(comparison_lines(result))
     if fail_under is not None:

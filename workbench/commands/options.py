@@ -122,6 +122,12 @@ def read_quantization(
     percentile: Annotated[
         float, typer.Option(min=50.0, max=100.0, help="Percent of the values that --method percentile keeps.")
     ] = 99.999,
+    bins: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Histogram bins of entropy and percentile; 0 for onnxruntime's 128 and 2048."
+        ),
+    ] = 0,
 ) -> QuantizeOptions:
     """Read how a candidate is made."""
     from analyzers.records import QuantizeOptions
@@ -132,6 +138,7 @@ def read_quantization(
         symmetric=symmetric,
         format=cast("QuantFormat", one_of(quant_format, ("qdq", "qoperator"), "--quant-format")),
         percentile=percentile,
+        bins=bins,
     )
 
 

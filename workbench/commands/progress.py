@@ -42,7 +42,7 @@ def _lines() -> Show:
     def show(status: JobStatus, events: tuple[Event, ...]) -> None:
         nonlocal shown_stage, shown_at
         for event in events:
-            if event.text:
+            if event.text and (event.record is not None or event.stage != shown_stage):
                 say(f"{event.stage}: {event.text}")
                 shown_stage, shown_at = event.stage, time.monotonic()
         now = time.monotonic()
@@ -72,7 +72,7 @@ def _bar() -> Iterator[Show]:
 
         def show(status: JobStatus, events: tuple[Event, ...]) -> None:
             for event in events:
-                if event.text:
+                if event.text and event.record is not None:
                     bar.console.print(Text(printable(f"{event.stage}: {event.text}")))
             if status.stage:
                 bar.update(

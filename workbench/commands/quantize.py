@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analyzers.deserialize import read_record
 from workbench.commands.compose import takes
 from workbench.commands.options import (
     Data,
@@ -58,6 +60,6 @@ def quantize(
         options=quantize,
         allow_code=True,
     )
-    result = run_job("quantize", request, QuantizeResult, run)
+    result = run_job("quantize", request, partial(read_record, QuantizeResult), run)
     warn(result.warnings)
     show(quantization_lines(result))

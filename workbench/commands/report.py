@@ -159,8 +159,10 @@ def _worst_part(layer: LayerRecord) -> str:
     part = layer.worst_slice
     if part is None:
         return ""
-    name = part.name or (f"{part.start}" if part.stop == part.start + 1 else f"{part.start}:{part.stop}")
-    return f"{name} {decibels(part.sqnr_db)} dB"
+    # As numpy would index it.
+    span = f"{part.start}" if part.stop == part.start + 1 else f"{part.start}:{part.stop}"
+    index = f"[{':,' * part.axis}{span}]"
+    return f"{part.name or index} {decibels(part.sqnr_db)} dB"
 
 
 def _bisect_row(step: BisectStep) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,7 +36,7 @@ class StoppedError(Exception):
 def run_job(
     kind: str,
     request: object,
-    answer: type[Answer],
+    read: Callable[[Path], Answer],
     options: RunOptions,
     *,
     worker: tuple[str, ...] | None = None,
@@ -45,7 +46,7 @@ def run_job(
     Args:
         kind: See ``workbench.kinds``.
         request: The request record of that kind.
-        answer: The record that the job's result holds.
+        read: Reads the answer from the job's result file.
         options: How to run it.
         worker: How a worker is called; None for our own.
 
@@ -53,7 +54,6 @@ def run_job(
         TearlineError: The job failed or its worker crashed.
         StoppedError: A signal came; the job is cancelled.
     """
-    from analyzers.deserialize import read_record
     from analyzers.serialize import to_json
     from workbench.jobs import WORKER, Jobs
 
@@ -74,7 +74,7 @@ def run_job(
         result = jobs.result_path(job_id)
         if options.json is not None:
             write_output(options.json, result.read_bytes())
-        return read_record(answer, result)
+        return read(result)
 
 
 def _follow(jobs: Jobs, job_id: str) -> JobStatus:

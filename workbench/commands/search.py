@@ -69,7 +69,8 @@ def search(
     Exits with 1 if the target is not reached. Trials are kept in the workspace: a search that was stopped
     goes on where it was.
     """
-    from analyzers.records import RULES, SearchOptions, SearchResult
+    from analyzers.exporters._search_file import read_search
+    from analyzers.records import RULES, SearchOptions
     from workbench.commands.report import search_lines, show, warn
     from workbench.commands.running import run_job
     from workbench.requests import SearchRequest
@@ -89,7 +90,7 @@ def search(
         max_layers=max_layers,
         holdout=holdout,
     )
-    result = run_job("search", SearchRequest(inputs, options), SearchResult, asked.run)
+    result = run_job("search", SearchRequest(inputs, options), read_search, asked.run)
     warn(result.warnings)
     show(search_lines(result))
     if not result.reached:
