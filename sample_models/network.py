@@ -61,6 +61,10 @@ class Backbone(nn.Module):
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.ModuleList(stages)
 
+    def wide_norms(self) -> list[nn.BatchNorm2d]:
+        """Return the norms before the depthwise convolutions of the last, widest stage."""
+        return [block.expand[1] for block in self.stages[-1]]
+
     def forward(self, x: Tensor) -> list[Tensor]:
         """Return the outputs of the last three stages."""
         x = self.stem(x)
@@ -98,12 +102,12 @@ class Detector(nn.Module):
             conv(PYRAMID, PYRAMID, kernel=3, stride=2, groups=PYRAMID), conv(PYRAMID, PYRAMID)
         )
         self.box_heads = nn.ModuleList(Head(4) for _ in priors.STRIDES)
-        self.class_heads = nn.ModuleList(Head(classes + 1) for _ in priors.STRIDES)
+        self.class_heads = nn.ModuleList(Head(classes) for _ in priors.STRIDES)
         for head in self.class_heads:
-            nn.init.zeros_(head.project.bias)
+            nn.init.constant_(head.project.bias, -4.0)  # few priors hold a thing
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return coded boxes (batch, N, 4) and class logits (batch, N, classes + 1), background first."""
+        """Return coded boxes (batch, N, 4) and class logits (batch, N, classes) for a sigmoid."""
         fine, middle, coarse = (
             lateral(feature) for lateral, feature in zip(self.lateral, self.backbone(x), strict=True)
         )
@@ -140,8 +144,8 @@ class DecodedExport(nn.Module):
         self.register_buffer("size", boxes[..., 2:].contiguous())
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (1, N, 4 + classes): centre, width, height in pixels, then scores without background."""
+        """Return (1, N, 4 + classes): centre, width, height in pixels, then scores."""
         loc, logits = self.detector(images)
         centre = loc[..., :2] * (self.size * priors.VARIANCES[0]) + self.centre
         extent = torch.exp(loc[..., 2:] * priors.VARIANCES[1]) * self.size
-        return torch.cat([centre, extent, logits.softmax(-1)[..., 1:]], -1)
+        return torch.cat([centre, extent, logits.sigmoid()], -1)

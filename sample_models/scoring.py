@@ -42,11 +42,11 @@ def decode(loc: Floats, prior: Floats, *, size: float = priors.INPUT_SIZE) -> Fl
 
 
 def suppress(boxes: Floats, scores: Floats) -> NDArray[np.int64]:
-    """Return the indices that greedy non-maximum suppression keeps, best first."""
+    """Return the indices of at most 100 boxes that greedy non-maximum suppression keeps, best first."""
     order = np.argsort(-scores, kind="stable")
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     kept = []
-    while len(order):
+    while len(order) and len(kept) < MOST_DETECTIONS:
         first, rest = order[0], order[1:]
         kept.append(first)
         low = np.maximum(boxes[first, :2], boxes[rest, :2])
@@ -100,8 +100,7 @@ def read_outputs(outputs: list[Floats]) -> tuple[Floats, Floats]:
     """Return boxes (N, 4) xyxy in pixels and scores (N, classes) of either export."""
     if len(outputs) == 2:
         loc, logits = outputs[0][0], outputs[1][0]
-        powers = np.exp(logits - logits.max(1, keepdims=True))
-        return decode(loc, priors.prior_boxes()), (powers / powers.sum(1, keepdims=True))[:, 1:]
+        return decode(loc, priors.prior_boxes()), 1 / (1 + np.exp(-logits))
     rows = outputs[0][0]
     return np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], 1), rows[:, 4:]
 
