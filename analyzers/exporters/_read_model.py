@@ -1,0 +1,97 @@
+"""Read the plan back from an exported model, as any candidate is read: by pairing it with the reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx_ir as ir
+
+from analyzers.canonical import to_qdq
+from analyzers.deserialize import from_json
+from analyzers.errors import InputError
+from analyzers.exporters._executable import PLAN_KEY
+from analyzers.graph import is_constant, read_model
+from analyzers.pairing import Paired, pair_graphs
+from analyzers.project import Pair
+from analyzers.records import Layer, Plan
+
+
+def read_layers(path: Path, pair: Pair) -> frozenset[str]:
+    """Return the layers that an exported model keeps out of INT8.
+
+    What can be seen is seen: in FP16 a layer's results are half precision, in FP32 its weights are not
+    integers. Only where neither can tell (a layer without weights in FP32 between INT8 neighbours computes
+    as it does in INT8), the file's own statement counts.
+
+    Raises:
+        InputError: The file is no export of Tearline's.
+        ModelLoadError: It is no readable model.
+        PairingError: It is no version of the reference.
+    """
+    model = read_model(path)
+    plan = _stated_plan(model.ir, path)
+    paired = pair_graphs(pair.reference.ir.graph, to_qdq(model.ir).graph)
+    found: set[str] = set()
+    for layer in pair.pairing.layers:
+        if layer.is_pass_through:
+            continue
+        evidence = _is_half(layer, paired) if plan.precision == "fp16" else _has_float_weights(layer, paired)
+        if evidence is None or not layer.is_quantized:
+            evidence = layer.name in plan.fallback
+        if evidence:
+            found.add(layer.name)
+    return frozenset(found)
+
+
+def _stated_plan(model: ir.Model, path: Path) -> Plan:
+    text = model.metadata_props.get(PLAN_KEY)
+    try:
+        value = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if value is None:
+        raise InputError(
+            "malformed_result",
+            f"The model does not say which plan it holds ('{PLAN_KEY}' in its metadata)",
+            where=str(path),
+            hint="Give a model that Tearline exported",
+        )
+    return from_json(Plan, value, where=str(path))
+
+
+def _is_half(layer: Layer, paired: Paired) -> bool | None:
+    """Return True if half precision holds any result of the layer; None if there is no telling."""
+    seen: list[bool] = []
+    for value in _results(layer, paired):
+        twin = paired.matches.values.get(paired.ours.core(value))
+        if twin is not None and value.dtype != ir.DataType.FLOAT16:
+            seen.append(twin.dtype == ir.DataType.FLOAT16 or any(map(_is_cast_to_half, _readers(twin))))
+    return any(seen) if seen else None
+
+
+def _readers(value: ir.Value) -> list[ir.Node]:
+    return [use.node for use in value.uses()]
+
+
+def _is_cast_to_half(node: ir.Node) -> bool:
+    return node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.FLOAT16
+
+
+def _results(layer: Layer, paired: Paired) -> list[ir.Value]:
+    names = set(layer.nodes)
+    nodes = [node for node in paired.grouping.layer_of if node.name in names]
+    return [value for node in nodes for value in node.outputs]
+
+
+def _has_float_weights(layer: Layer, paired: Paired) -> bool | None:
+    """Return True if a weight of the layer is a float constant; None if it has no weights."""
+    names = set(layer.nodes)
+    for node in paired.grouping.layer_of:
+        twin = paired.matches.nodes.get(node) if node.name in names else None
+        if twin is None or node.op_type not in {"Conv", "ConvTranspose", "Gemm", "MatMul"}:
+            continue
+        weights = node.inputs[1]
+        if weights is not None and is_constant(weights) and len(twin.inputs) > 1:
+            return is_constant(twin.inputs[1])
+    return None
