@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-import workbench
 from workbench.store import WORKSPACE_VARIABLE
 
 EXAMPLES = r"""
@@ -31,7 +30,7 @@ def ui(
     ] = None,
 ) -> None:
     """Open the workbench in a browser."""
-    app = Path(workbench.__file__).with_name("app.py")
+    app = Path(__file__).resolve().parent.parent / "app.py"
     command = [sys.executable, "-m", "streamlit", "run", str(app), f"--server.port={port}"]
     if not browser:
         command.append("--server.headless=true")

@@ -55,7 +55,9 @@ def cosine(value: float) -> str:
 
 def score(value: float, unit: str) -> str:
     """Return a score with its unit."""
-    return f"{decibels(value)} {unit}" if unit else number(value)
+    if not unit or math.isnan(value):
+        return number(value)
+    return f"{decibels(value)} {unit}"
 
 
 def duration(seconds: float) -> str:
