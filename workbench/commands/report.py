@@ -150,8 +150,8 @@ def _layer_row(layer: LayerRecord) -> tuple[str, ...]:
         number(layer.norm_ratio, 3),
         "" if alone is None else cosine(alone.cosine),
         "" if alone is None else decibels(alone.sqnr_db),
-        _worst_part(layer),
         " ".join(f for f in layer.flags if f != "fallback_candidate"),
+        _worst_part(layer),
     )
 
 
