@@ -46,7 +46,7 @@ def quantize(
     Raises:
         ModelLoadError: The reference cannot be read, or is quantized already.
         SampleError: ``calibration_empty``, or ``nan_in_calibration`` if no sample is left.
-        InputError: The output cannot be written.
+        InputError: ``unknown_node`` in the options, or the output cannot be written.
         BackendError: onnxruntime failed.
     """
     model = graph.read_model(reference)
@@ -60,13 +60,14 @@ def quantize(
             "The calibration set is empty: it contains no sample",
             hint="Give a calibration set of at least one sample",
         )
+    _check_nodes(model.ir, options.nodes_to_exclude)
     common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model.ir)
     with tempfile.TemporaryDirectory(prefix="tearline-") as folder:
         calibration = yield from _calibrate(model.ir, samples, options, Path(folder))
     yield Step("quantize", 0, 1)
     finite = {name: range_ for name, range_ in calibration.ranges.items() if range_.is_finite}
     excluded = _neighbours(model.ir, set(calibration.ranges) - set(finite))
-    proto = quantizer.rewrite(model.ir, finite, excluded, options)
+    proto = quantizer.rewrite(model.ir, finite, [*excluded, *options.nodes_to_exclude], options)
     float_operators = _float_operators(model.ir, proto)
     _write(proto, output)
     open_session(output)
@@ -162,6 +163,17 @@ def _count(
         for name, values in zip(reader.names, reader.read(sample.feeds), strict=True):
             counts[name] += count_values(values, limits[name], bins)
     return counts
+
+
+def _check_nodes(model: ir.Model, names: Sequence[str]) -> None:
+    """Refuse names that the quantizer would silently ignore."""
+    unknown = sorted(set(names) - {graph.node_name(node) for node in model.graph})
+    if unknown:
+        raise InputError(
+            "unknown_node",
+            f"The reference has no node '{unknown[0]}' to keep in float",
+            hint="Give node names as the comparison lists them",
+        )
 
 
 def _neighbours(model: ir.Model, tensors: Collection[str]) -> list[str]:

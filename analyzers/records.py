@@ -619,6 +619,7 @@ class QuantizeOptions:
         format: QDQ or QOperator.
         percentile: Share of the values, in percent, that the range of ``percentile`` holds.
         bins: Histogram bins of ``entropy`` and ``percentile``; 0 for onnxruntime's 128 and 2048.
+        nodes_to_exclude: Nodes of the reference that stay in float.
     """
 
     method: CalibrationMethod = "minmax"
@@ -627,6 +628,7 @@ class QuantizeOptions:
     format: QuantFormat = "qdq"
     percentile: float = 99.999
     bins: int = 0
+    nodes_to_exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
