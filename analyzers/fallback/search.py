@@ -6,17 +6,15 @@ every member is needed, look for a smaller one. What is claimed of the answer is
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
-from analyzers import ddmin
 from analyzers.contracts import ScoreFunction
 from analyzers.errors import InputError
 from analyzers.fallback.answer import Ending, Setting, result_of, unproven
 from analyzers.fallback.constraints import Bounds, resolve
 from analyzers.fallback.ledger import BudgetSpentError, Ledger
-from analyzers.fallback.proposals import best_sums
-from analyzers.records import Layer, Notice, Ranking, SearchOptions, SearchResult, Trial
+from analyzers.fallback.reduction import Reducer
+from analyzers.records import Layer, Notice, Ranking, SearchOptions, SearchResult
 from analyzers.steps import Step, Steps
 
 RankFunction = Callable[[tuple[str, ...]], Steps[Ranking]]
@@ -25,11 +23,8 @@ RankFunction = Callable[[tuple[str, ...]], Steps[Ranking]]
 SLACK = {"": 0.005, "dB": 0.5}
 DEFAULT_BUDGET = 100.0
 BUDGET_IMAGES = 4096
-# Images that may be run to look for smaller sets once a minimal one is known: a search over a handful of
-# samples can afford to try many sets, one over thousands only the most promising.
-REFINE_IMAGES = 512
-# Most proposals are ruled out by trials that are known; there are too many to look at them all.
-MAX_PROPOSALS = 2000
+# Layers that are tried one by one on top of a prefix that nearly reaches the target.
+NEAR_TRIALS = 4
 
 
 def search(
@@ -53,16 +48,7 @@ def search(
         InputError: The constraints contradict each other or match nothing, or a drop is asked for in dB.
     """
     bounds = resolve(layers, options)
-    if options.max_drop is not None and setting.unit == "dB":
-        raise InputError(
-            "max_drop_without_task",
-            f"A largest drop has no meaning for {setting.metric}: the reference's own value is infinite",
-            where="--max-drop",
-            hint="Give --target with a value in dB",
-        )
-    target = options.target
-    if target is None:
-        target = setting.reference_score - (options.max_drop or 0.0)
+    target = target_of(options, setting)
     ledger = Ledger(
         score,
         order=[layer.name for layer in layers],
@@ -71,9 +57,9 @@ def search(
         budget=budget_of(options, setting.samples),
         spent=setting.spent,
     )
-    hopeless = _hopeless(setting, target)
-    if hopeless:
-        ending = Ending(bounds.forced, hopeless)
+    reason = why_hopeless(setting, target)
+    if reason:
+        ending = Ending(bounds.forced, reason)
     else:
         ending = yield from _Search(ledger, bounds, rank, setting).run()
     return result_of(layers, ledger, bounds, setting, ending)
@@ -84,7 +70,26 @@ def budget_of(options: SearchOptions, samples: int) -> float:
     return max(DEFAULT_BUDGET, BUDGET_IMAGES / samples) if options.budget is None else options.budget
 
 
-def _hopeless(setting: Setting, target: float) -> str:
+def target_of(options: SearchOptions, setting: Setting) -> float:
+    """Return the lowest acceptable score.
+
+    Raises:
+        InputError: A drop is asked for in a unit in which the reference itself is infinite.
+    """
+    if options.target is not None:
+        return options.target
+    if setting.unit == "dB":
+        raise InputError(
+            "max_drop_without_task",
+            f"A largest drop has no meaning for {setting.metric}: the reference's own value is infinite",
+            where="--max-drop",
+            hint="Give --target with a value in dB",
+        )
+    assert options.max_drop is not None
+    return setting.reference_score - options.max_drop
+
+
+def why_hopeless(setting: Setting, target: float) -> str:
     """Return why no trial is worth running, or "" if one is."""
     score = setting.reference_score
     if setting.floor is not None and not score >= setting.floor:
@@ -120,9 +125,10 @@ class _Search:
             return self._ended_by_budget()
 
     def _stages(self) -> Steps[Ending]:
-        start = yield from self._ask((), "candidate")
-        if self.bounds.forced:
-            start = yield from self._ask(self.bounds.forced, "forced")
+        forced = self.bounds.forced
+        start = yield from self.ledger.ask((), "candidate")
+        if forced:
+            start = yield from self.ledger.ask(forced, "forced")
         if self.ledger.passes(start):
             return self._end(start.fallback, "The candidate reaches the target as it is")
         free = yield from self._safe_layers()
@@ -130,19 +136,19 @@ class _Search:
             return self._end(self._best(), self._not_by_these_bounds())
         self.ranking = _complete((yield from self.rank(free)), free)
         self.ledger.spent += self.ranking.evaluations
-        prefix = yield from self._shortest_prefix()
+        reducer = Reducer(self.ledger, forced, self.ranking, samples=self.setting.samples)
+        prefix = yield from self._promising_set(reducer)
         if prefix is None:
             return self._end(self._best(), "No prefix of the ranking reaches the target")
-        members = yield from self._prune(prefix)
-        members = yield from self._shrink(members)
-        if len(members) > self.bounds.max_layers:
+        members = yield from reducer.reduce(prefix)
+        if len(members) + len(forced) > self.bounds.max_layers:
             return (yield from self._too_large(members))
         return self._end(members, self._reached_reason(members))
 
     def _safe_layers(self) -> Steps[tuple[str, ...] | None]:
         """Return the layers that may leave INT8 without overflow, or None if even all of them miss."""
         free = self.bounds.free
-        trial = yield from self._ask((*self.bounds.forced, *free), "all-fallback")
+        trial = yield from self.ledger.ask((*self.bounds.forced, *free), "all-fallback")
         self.all_fallback_score = trial.score
         while trial.overflow:
             unsafe = frozenset(trial.overflow)
@@ -152,76 +158,47 @@ class _Search:
             if forced_unsafe or len(safe) == len(free):
                 return None
             free = safe
-            trial = yield from self._ask((*self.bounds.forced, *free), "all-fallback-where-safe")
+            trial = yield from self.ledger.ask((*self.bounds.forced, *free), "all-fallback-where-safe")
         if trial.score < self.ledger.target - SLACK.get(self.setting.unit, 0.0) or not free:
             return None
         return free
 
-    def _shortest_prefix(self) -> Steps[tuple[str, ...] | None]:
-        """Gallop to a prefix of the ranking that reaches the target, then halve the distance back."""
+    def _promising_set(self, reducer: Reducer) -> Steps[tuple[str, ...] | None]:
+        """Gallop to a prefix of the ranking that reaches the target, then halve the distance back.
+
+        Where a prefix misses by a hair, it is tried with one more layer, in the order of the ranking, before
+        it is doubled: beyond the layers that matter scores lie on a plateau, where more layers buy nothing.
+        """
         order = self.ranking.layers
         low, high = 0, 1
-        while not (yield from self._prefix_passes(min(high, len(order)), "gallop")):
+        while not (yield from reducer.reaches(order[:high], "gallop")):
             if high >= len(order):
                 return None
-            low, high = high, high * 2
-        high = min(high, len(order))
+            if self._is_near(order[:high]):
+                for layer in order[high : high + NEAR_TRIALS]:
+                    if (yield from reducer.reaches((*order[:high], layer), "near")):
+                        return (*order[:high], layer)
+            low, high = high, min(high * 2, len(order))
         while high - low > 1:
             middle = (low + high) // 2
-            if (yield from self._prefix_passes(middle, "search")):
+            if (yield from reducer.reaches(order[:middle], "search")):
                 high = middle
             else:
                 low = middle
         return order[:high]
 
-    def _prefix_passes(self, size: int, stage: str) -> Steps[bool]:
-        trial = yield from self._ask((*self.bounds.forced, *self.ranking.layers[:size]), stage)
-        return self.ledger.passes(trial)
-
-    def _prune(self, members: Sequence[str]) -> Steps[tuple[str, ...]]:
-        """Give up members, least promising first, groups before single ones, until each is needed."""
-
-        def is_enough(kept: frozenset[str]) -> Steps[bool]:
-            trial = yield from self._ask((*self.bounds.forced, *kept), "prune")
-            return self.ledger.passes(trial)
-
-        place = {layer: index for index, layer in enumerate(self.ranking.layers)}
-        by_promise = sorted(members, key=lambda layer: -place[layer])
-        return (yield from ddmin.minimize(by_promise, is_enough, try_parts=False))
-
-    def _shrink(self, members: tuple[str, ...]) -> Steps[tuple[str, ...]]:
-        """Look for a set with one member less, as long as the images for that last."""
-        allowance = max(1, REFINE_IMAGES // self.setting.samples)
-        while len(members) > 1 and allowance > 0:
-            smaller = None
-            proposals = best_sums(self.ranking.gains, len(members) - 1)
-            for chosen in itertools.islice(proposals, MAX_PROPOSALS):
-                proposal = frozenset(self.ranking.layers[i] for i in chosen)
-                whole = proposal | frozenset(self.bounds.forced)
-                if self.ledger.known(whole) or self.ledger.has_failed_superset(whole):
-                    continue
-                allowance -= 1
-                trial = yield from self._ask(whole, "refine")
-                if self.ledger.passes(trial):
-                    smaller = yield from self._prune(tuple(proposal))
-                if smaller is not None or allowance <= 0:
-                    break
-            if smaller is None:
-                break
-            members = smaller
-        return members
+    def _is_near(self, members: Sequence[str]) -> bool:
+        trial = self.ledger.known((*self.bounds.forced, *members))
+        slack = SLACK.get(self.setting.unit, 0.0)
+        return trial is not None and trial.score >= self.ledger.target - slack
 
     def _too_large(self, members: tuple[str, ...]) -> Steps[Ending]:
         limit = self.bounds.max_layers
-        yield from self._ask(
-            (*self.bounds.forced, *self.ranking.layers[: limit - len(self.bounds.forced)]), "max-layers"
-        )
+        free = max(0, limit - len(self.bounds.forced))
+        yield from self.ledger.ask((*self.bounds.forced, *self.ranking.layers[:free]), "max-layers")
         size = len(members) + len(self.bounds.forced)
         reason = f"Not reached with at most {limit} layers; the smallest set found that does has {size}"
         return self._end(self._best(), reason)
-
-    def _ask(self, fallback: Sequence[str] | frozenset[str], stage: str) -> Steps[Trial]:
-        return (yield from self.ledger.ask(fallback, stage))
 
     def _end(self, members: Sequence[str], reason: str) -> Ending:
         fallback = self.ledger.ordered(frozenset(members) | frozenset(self.bounds.forced))
@@ -255,20 +232,19 @@ class _Search:
         return self._end(best, reason)
 
     def _not_by_these_bounds(self) -> str:
-        target = self.ledger.target
         last = self.ledger.trials[-1]
-        subject = "every layer that may leave INT8"
         if last.overflow:
-            return f"Not reached by these bounds: {', '.join(last.overflow)} overflows and is forced"
+            return f"Not reached by these bounds: {', '.join(last.overflow)} overflows half precision"
         return (
-            f"Not reached by these bounds: with {subject} the score is {last.score:.4g}, target {target:.4g}"
+            "Not reached by these bounds: with every layer that may leave INT8 the score is "
+            f"{last.score:.4g}, the target {self.ledger.target:.4g}"
         )
 
     def _reached_reason(self, members: Sequence[str]) -> str:
         forced = len(self.bounds.forced)
-        count = f"{len(members)} layer{'s' if len(members) != 1 else ''}" + (
-            f" and {forced} forced" * bool(forced)
-        )
+        count = f"{len(members)} layer{'s' if len(members) != 1 else ''}"
+        if forced:
+            count += f" and {forced} forced"
         return f"Reached with {count}; taking any one of them back to INT8 misses the target"
 
     def _warn_overflow(self, overflow: tuple[str, ...]) -> None:

@@ -27,15 +27,18 @@ def layers_of(size: int) -> list[Layer]:
 
 
 class FakeScore:
-    def __init__(self, value: Value, overflow: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, value: Value, overflow: frozenset[str] = frozenset(), *, samples: int = SAMPLES
+    ) -> None:
         self.value = value
+        self.samples = samples
         self.overflow = overflow
         self.asked: list[frozenset[str]] = []
 
     def __call__(self, fallback: frozenset[str], *, stage: str = "") -> Trial:
         self.asked.append(fallback)
         over = tuple(sorted(fallback & self.overflow))
-        return Trial(tuple(sorted(fallback)), self.value(fallback), SAMPLES, 0.5, stage, over)
+        return Trial(tuple(sorted(fallback)), self.value(fallback), self.samples, 0.5, stage, over)
 
 
 def run(
@@ -48,11 +51,12 @@ def run(
     floor: float | None = 0.05,
     unit: str = "",
     gains: Sequence[float] | None = None,
+    samples: int = SAMPLES,
     **options: object,
 ) -> tuple[SearchResult, FakeScore]:
-    score = value if isinstance(value, FakeScore) else FakeScore(value)
+    score = value if isinstance(value, FakeScore) else FakeScore(value, samples=samples)
     wanted = SearchOptions(**({"target": target} | options))  # type: ignore[arg-type]
-    setting = Setting(reference_score, floor, Fidelity(0.1, 0.1, 0.0), 2.0, SAMPLES, "ap", unit)
+    setting = Setting(reference_score, floor, Fidelity(0.1, 0.1, 0.0), 2.0, samples, "ap", unit)
     result = finish(search(layers_of(size), score, ranked(order, gains), options=wanted, setting=setting))
     assert len(score.asked) == len(set(score.asked)), "a set was scored twice"
     return result, score
@@ -151,10 +155,25 @@ def test_the_best_two_layers_take_few_trials() -> None:
         return 0.33 if {"l40", "l44"} <= fallback else 0.14
 
     order = ["l40", "l44", *[n for n in names(100) if n not in ("l40", "l44")]]
-    result, score = run(value, order, size=100, target=0.325)
+    gains = [0.4, 0.3, 0.1] + [0.002] * 97
+    result, score = run(value, order, size=100, target=0.325, gains=gains)
     assert result.fallback == ("l40", "l44")
-    # Candidate, all-fallback, two prefixes, one removal, and the search for one layer that would do alone.
-    assert len(score.asked) <= 9
+    # Candidate, all-fallback, two prefixes, one removal, and a look for one layer that would do alone.
+    assert len(score.asked) <= 6
+
+
+def test_a_near_miss_is_tried_with_one_more_layer_before_it_is_doubled() -> None:
+    def value(fallback: frozenset[str]) -> float:
+        if not {"l40", "l44"} <= fallback:
+            return 0.14
+        return 0.33 if "l7" in fallback else 0.322
+
+    order = ["l40", "l44", "l1", "l7", *[n for n in names(100) if n not in ("l40", "l44", "l1", "l7")]]
+    gains = [0.4, 0.3, 0.1, 0.05] + [0.001] * 96
+    result, score = run(value, order, size=100, target=0.325, gains=gains)
+    assert result.fallback == ("l7", "l40", "l44")
+    assert result.minimal
+    assert len(score.asked) <= 10
 
 
 def test_a_smaller_set_that_the_ranking_hid_is_found_by_refinement() -> None:
@@ -163,7 +182,7 @@ def test_a_smaller_set_that_the_ranking_hid_is_found_by_refinement() -> None:
     def value(fallback: frozenset[str]) -> float:
         return 0.95 if {"l1", "l2"} <= fallback or "l3" in fallback else 0.2
 
-    result, _ = run(value, ["l1", "l2", "l3", "l0", "l4"], size=5, gains=[0.5, 0.4, 0.3, 0.0, 0.0])
+    result, _ = run(value, ["l1", "l2", "l3", "l0", "l4"], size=5, gains=[0.5, 0.4, 0.3, 0.0, 0.0], samples=8)
     assert result.fallback == ("l3",)
     assert result.minimal
 
