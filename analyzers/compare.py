@@ -86,8 +86,7 @@ def compare(
             fidelity.extend(fidelity_notices(pair, run.candidate_feeds, outputs, mode))
         if inputs := non_finite_inputs(run.sample):
             not_finite[run.sample.name] = inputs
-        for values in run.values:
-            tally.add(values)
+        tally.add(run.values)
         yield Step("compare", done, run.runs, run.sample.name)
     measured = tally.measured(samples.names)
     rows = _rows(pair, measured, tally.misfits, threshold)
@@ -118,7 +117,7 @@ def compare(
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been measured so far, by reference tensor; it holds a few numbers per pair and sample."""
+    """What has been measured so far, by reference tensor; a few numbers per pair, channel and sample."""
 
     slices: Mapping[str, tuple[Slice, ...]]
     pooled: dict[str, PairMoments] = field(default_factory=dict)
@@ -127,27 +126,38 @@ class _Tally:
     pairs: dict[str, TensorPair] = field(default_factory=dict)
     misfits: dict[str, Unpaired] = field(default_factory=dict)
 
-    def add(self, values: PairValues) -> None:
-        """Measure one pair of one sample."""
-        pair = values.pair
-        name = pair.reference
-        if name in self.misfits:
+    def add(self, sample: Sequence[PairValues]) -> None:
+        """Measure the pairs of one sample."""
+        fitting = [values for values in sample if self._fits(values)]
+        found = [measure_values(v, self.slices.get(v.pair.reference, ())) for v in fitting]
+        if not found:
             return
+        whole = Moments(np.stack([f.whole.table for f in found], axis=1))
+        rows = zip(cosine(whole), sqnr_db(whole), whole.one_sided > 0, strict=True)
+        for values, moment, (angle, ratio, is_broken) in zip(fitting, found, rows, strict=True):
+            name = values.pair.reference
+            self.pairs[name] = values.pair
+            known = self.pooled.get(name)
+            self.pooled[name] = moment if known is None else measure.merge(known, moment)
+            self.by_sample.setdefault(name, []).append((float(angle), float(ratio), bool(is_broken)))
+            self._add_isolated(name, values)
+
+    def _add_isolated(self, name: str, values: PairValues) -> None:
+        if values.isolated is None or values.isolated.shape != values.reference.shape:
+            return
+        found = measure.measure(values.reference, values.isolated, has_channels=False).whole
+        known = self.isolated.get(name)
+        self.isolated[name] = found if known is None else moments.merge(known, found)
+
+    def _fits(self, values: PairValues) -> bool:
+        pair = values.pair
         theirs = values.candidate.shape
         if pair.permutation is not None:
             theirs = tuple(theirs[i] for i in pair.permutation)
         if theirs != values.reference.shape:
             reason = f"its shape is {values.reference.shape}, the candidate's is {theirs}"
-            self.misfits[name] = Unpaired(name, pair.node, reason)
-            return
-        found = measure_values(values, self.slices.get(name, ()))
-        self.pairs[name] = pair
-        self.pooled[name] = measure.merge(self.pooled[name], found) if name in self.pooled else found
-        row = (float(cosine(found.whole)), float(sqnr_db(found.whole)), float(found.whole.one_sided) > 0)
-        self.by_sample.setdefault(name, []).append(row)
-        if values.isolated is not None and values.isolated.shape == values.reference.shape:
-            alone = measure.measure(values.reference, values.isolated).whole
-            self.isolated[name] = moments.merge(self.isolated.get(name, moments.empty()), alone)
+            self.misfits.setdefault(pair.reference, Unpaired(pair.reference, pair.node, reason))
+        return pair.reference not in self.misfits
 
     def measured(self, names: Sequence[str]) -> dict[str, Measured]:
         """Return the finished measurements of all pairs that fit."""

@@ -54,6 +54,7 @@ def measure(
     quantization: Quantization | None = None,
     permutation: Sequence[int] | None = None,
     slices: Sequence[Slice] = (),
+    has_channels: bool = True,
 ) -> PairMoments:
     """Return the moments of a tensor pair.
 
@@ -63,6 +64,7 @@ def measure(
         quantization: How to turn the codes into real values.
         permutation: Transpose the candidate by this first.
         slices: Parts that are wanted apart; what lies beyond the tensor comes out empty.
+        has_channels: Keep the channels apart, where there are some.
 
     Raises:
         ValueError: The shapes differ.
@@ -73,7 +75,7 @@ def measure(
         levels = None if levels is None else levels.transposed(permutation)
     if reference.shape != candidate.shape:
         raise ValueError(f"a pair has shapes {reference.shape} and {candidate.shape}")
-    has_channels = reference.ndim >= 2 and 0 < reference.shape[1] <= MAX_CHANNELS
+    has_channels = has_channels and reference.ndim >= 2 and 0 < reference.shape[1] <= MAX_CHANNELS
     groups = _measure_groups(reference, candidate, levels, has_channels=has_channels)
     return PairMoments(
         whole=moments.pool(groups),
@@ -216,11 +218,11 @@ class _Layout:
 
     def dot(self, left: Values, right: Values) -> Values:
         """Return the inner product per channel."""
+        if self.axis == -1 and self.length <= _RUN:
+            return _row_dots(left, right)
         if self.axis == -1:
             whole = self.length - self.length % _RUN
             rest = _row_dots(left[..., whole:], right[..., whole:])
-            if not whole:
-                return rest
             runs = (*left.shape[:-1], -1, _RUN)
             parts = _row_dots(left[..., :whole].reshape(runs), right[..., :whole].reshape(runs))
             return np.asarray(parts.sum(axis=-1) + rest)
@@ -283,10 +285,14 @@ def _write_limits(
     low, high = levels.limits
     if codes.min() <= low or codes.max() >= high:
         table[moments.AT_LIMIT] = ((codes == low) | (codes == high)).sum(axis=(0, 2), dtype=np.uint32)
+    bounds = levels.bounds()
+    lowest, highest = table[moments.REFERENCE_MIN].min(), table[moments.REFERENCE_MAX].max()
+    if lowest >= bounds[0].max() and highest <= bounds[1].min():
+        return
     minima, maxima = layout.per_channel(table[[moments.REFERENCE_MIN, moments.REFERENCE_MAX]])
     bottom, top = (
         np.broadcast_to(bound, np.broadcast_shapes(bound.shape, minima.shape))
-        for bound in (layout.spread(bound, codes.shape) for bound in levels.bounds())
+        for bound in (layout.spread(bound, codes.shape) for bound in bounds)
     )
     exceeds = np.asarray(((minima < bottom) | (maxima > top)).any(axis=layout.axis))
     if exceeds.any():
