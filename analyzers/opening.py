@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from importlib.metadata import version
 from pathlib import Path
 
 from analyzers import graph, quantize, samples
 from analyzers.contracts import Metric, SampleSet
+from analyzers.deserialize import read_record
 from analyzers.errors import InputError
 from analyzers.project import Pair, open_models
 from analyzers.records import Inputs, Notice, QuantizeResult, TensorSpec
+from analyzers.serialize import write_json
 from analyzers.slices import output_slices
 from analyzers.steps import Step, Steps
 from analyzers.tasks.metric import make_metric
@@ -51,15 +52,12 @@ def _made_candidate(inputs: Inputs) -> Steps[tuple[Path, tuple[Notice, ...]]]:
     ).hexdigest()
     folder = inputs.workspace / "candidates"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{key[:32]}.onnx"
-    if path.exists():
-        return path, ()
-    partial = folder / f"{key[:32]}.{os.getpid()}.part.onnx"
-    try:
-        result = yield from quantize.quantize(inputs.reference, calibration, inputs.quantize, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    path, record = folder / f"{key[:32]}.onnx", folder / f"{key[:32]}.json"
+    if path.exists() and record.exists():
+        return path, read_record(QuantizeResult, record).warnings
+    result = yield from quantize.quantize(inputs.reference, calibration, inputs.quantize, path)
+    # Last, and with the warnings: whoever finds the candidate again must hear them too.
+    write_json(result, record)
     return path, result.warnings
 
 

@@ -263,11 +263,14 @@ def test_doubtful_input_is_warned_of_and_answered(
     spoil(case)
     candidate = None if "calibration" in case.inputs else case.inputs["candidate"]
     given = {k: v for k, v in case.inputs.items() if k != "candidate"}
-    found = api.compare(Inputs(candidate=candidate, workspace=tmp_path / "ws", **given))
+    inputs = Inputs(candidate=candidate, workspace=tmp_path / "ws", **given)
+    found = api.compare(inputs)
     [message] = [warning.message for warning in found.warnings if warning.code == code]
     for mention in mentions:
         assert mention in message
     assert found.layers
+    # A candidate that was made before is taken again, with its warnings.
+    assert api.compare(inputs).warnings == found.warnings
     assert f"`{code}`" in (ROOT / "docs/errors.md").read_text()
 
 
