@@ -8,8 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzers import compare as comparing
-from analyzers import opening
-from analyzers.records import CompareOptions, Comparison, Inputs, QuantizeOptions, QuantizeResult
+from analyzers import opening, run_bisect, run_search, scores
+from analyzers.records import (
+    BisectOptions,
+    BisectResult,
+    CompareOptions,
+    Comparison,
+    Inputs,
+    QuantizeOptions,
+    QuantizeResult,
+    SearchOptions,
+    SearchResult,
+)
 from analyzers.steps import Steps, finish
 
 
@@ -36,16 +46,31 @@ def compare_steps(inputs: Inputs, options: CompareOptions | None = None) -> Step
     pair = yield from opening.open_pair(inputs)
     task = opening.open_task(inputs)
     data = opening.open_data(inputs, pair.reference.inputs, task)
+    reference_score, candidate_score = yield from scores.task_scores(pair, inputs)
     return (
         yield from comparing.compare(
             pair,
             data,
+            reference_score=reference_score,
+            candidate_score=candidate_score,
             candidate_samples=opening.open_candidate_data(inputs, pair, task),
             mode=inputs.mode,
             threshold=options.threshold,
             isolated=options.isolated,
         )
     )
+
+
+def bisect_steps(inputs: Inputs, options: BisectOptions | None = None) -> Steps[BisectResult]:
+    """Find the layers that break the output; see ``analyzers.run_bisect.bisect_pair``."""
+    pair = yield from opening.open_pair(inputs)
+    return (yield from run_bisect.bisect_pair(pair, inputs, options or BisectOptions()))
+
+
+def search_steps(inputs: Inputs, options: SearchOptions) -> Steps[SearchResult]:
+    """Find the smallest fallback set that reaches a target; see ``analyzers.run_search.search_pair``."""
+    pair = yield from opening.open_pair(inputs)
+    return (yield from run_search.search_pair(pair, inputs, options))
 
 
 def quantize(
@@ -64,3 +89,13 @@ def quantize(
 def compare(inputs: Inputs, options: CompareOptions | None = None) -> Comparison:
     """Compare layer by layer and return one record per reference operator."""
     return finish(compare_steps(inputs, options))
+
+
+def bisect(inputs: Inputs, options: BisectOptions | None = None) -> BisectResult:
+    """Find the layers that break the output and return them with their proof."""
+    return finish(bisect_steps(inputs, options))
+
+
+def search(inputs: Inputs, options: SearchOptions) -> SearchResult:
+    """Find the smallest fallback set that reaches a target and return it with its proof."""
+    return finish(search_steps(inputs, options))

@@ -286,7 +286,9 @@ class Simulation:
     def _candidate_input(self, value: ir.Value) -> ir.Value:
         for ours, made in self.inputs.items():
             if self.matches.values.get(ours) is value:
-                return made
+                given = self._as_type(made, ours.dtype, value.dtype)
+                assert given is not None
+                return given
         raise PairingError(
             "wrong_input_name",
             f"The candidate's input '{value.name}' has no counterpart in the reference",
