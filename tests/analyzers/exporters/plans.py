@@ -1,0 +1,121 @@
+"""Models, plans and a search's answer for the tests of exporters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from analyzers.exporters._search_file import Provenance, SearchFile
+from analyzers.project import Pair, open_models
+from analyzers.records import (
+    Array,
+    Fidelity,
+    FrontPoint,
+    Inputs,
+    Notice,
+    Plan,
+    Sample,
+    SearchOptions,
+    SearchResult,
+    Trial,
+)
+from tests.networks import (
+    ATTENTION,
+    ATTENTION_SHAPES,
+    PLAIN,
+    PLAIN_SHAPES,
+    SILU,
+    SILU_SHAPES,
+    build,
+    quantized,
+    samples,
+)
+
+NETWORKS = {
+    "plain": (PLAIN, PLAIN_SHAPES),
+    "silu": (SILU, SILU_SHAPES),
+    "attention": (ATTENTION, ATTENTION_SHAPES),
+}
+FORMS = ("QDQ", "QOperator")
+
+
+def make_pair(name: str, folder: Path, form: str = "QDQ") -> Pair:
+    return open_models(*quantized(build(*NETWORKS[name]), folder, form=form))
+
+
+def members(pair: Pair) -> list[str]:
+    return [layer.name for layer in pair.pairing.layers if not layer.is_pass_through]
+
+
+def plan_shapes(pair: Pair) -> list[frozenset[str]]:
+    """No layer, each one alone (also between INT8 neighbours), both halves, every other one, all."""
+    names = members(pair)
+    half = len(names) // 2
+    sets = [[], *([name] for name in names), names[:half], names[half:], names[::2], names]
+    return [frozenset(names) for names in sets]
+
+
+def feed(pair: Pair, seed: int = 5) -> dict[str, Array]:
+    return samples(onnx.load(pair.reference.path), 1, seed=seed)[0]
+
+
+class Samples:
+    """A sample set of seeded inputs."""
+
+    def __init__(self, pair: Pair, count: int = 2) -> None:
+        self._feeds = samples(onnx.load(pair.reference.path), count, seed=5)
+        self.names = tuple(f"s{i:03d}" for i in range(count))
+        self.digest = f"seeded {count}"
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(self.names[index], self._feeds[index])
+
+
+def searched(pair: Pair, plan: Plan, **changes: object) -> SearchFile:
+    """Return a search whose answer is the plan; each member is needed."""
+    order = [name for name in members(pair) if name in plan.fallback]
+    proof = tuple(
+        Trial(tuple(n for n in order if n != name), 0.30, 128, 1.5, stage="prune") for name in order
+    )
+    own = Trial(tuple(order), 0.3312, 128, 1.5, stage="gallop")
+    trials = tuple({t.fallback: t for t in (Trial((), 0.139, 128, 2.0, "candidate"), own, *proof)}.values())
+    nodes = {layer.name: layer.nodes for layer in pair.pairing.layers}
+    values: dict[str, object] = {
+        "reached": True,
+        "target": 0.326,
+        "score": 0.3312,
+        "reference_score": 0.341,
+        "candidate_score": 0.139,
+        "all_fallback_score": 0.3395,
+        "fallback": tuple(order),
+        "fallback_nodes": tuple(node for name in order for node in nodes[name]),
+        "minimal": True,
+        "proof": proof,
+        "rule": plan.rule,
+        "precision": plan.precision,
+        "mode": "as-executed",
+        "metric": "ap",
+        "unit": "",
+        "front": (FrontPoint((), 0.139, 0, 0), FrontPoint(tuple(order), 0.3312, len(order), 1)),
+        "trials": trials,
+        "evaluations": 7.25,
+        "fidelity": Fidelity(0.139, 0.1385, 0.0005, 0.3312),
+        "ranking": tuple(members(pair)),
+        "reason": f"Reached with {len(order)} layers",
+        "samples": 128,
+        "warnings": (Notice("unpaired_layer", "A layer has no twin", "pool"),),
+    }
+    result = SearchResult(**(values | changes))  # type: ignore[arg-type]
+    inputs = Inputs(
+        reference=pair.reference.path,
+        candidate=pair.candidate.path,
+        data=Path("photos"),
+        task=Path("task.yaml"),
+        annotations=Path("ground truth.json"),
+    )
+    provenance = Provenance("0.1.0", pair.reference.digest, pair.candidate.digest)
+    return SearchFile(result, inputs, SearchOptions(max_drop=0.015, keep_int8=("conv1*",)), provenance)
