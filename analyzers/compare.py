@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ from analyzers.records import (
 from analyzers.sample_checks import non_finite_inputs
 from analyzers.slices import tensor_slices
 from analyzers.steps import Step, Steps
-from analyzers.trace import PairValues, measure_values, trace
+from analyzers.trace import PairValues, TracedSample, measure_values, trace
 
 
 def compare(
@@ -80,18 +81,24 @@ def compare(
     )
     yield Step("compare", 0, len(samples), "Opening the models")
     fidelity: list[Notice] = []
+    fed: dict[str, Moments | None] = {}
     for done, run in enumerate(runs, start=1):
         if run.index == 0:
             outputs = [v for v in run.values if v.pair.reference in pair.reference.outputs]
             fidelity.extend(fidelity_notices(pair, run.candidate_feeds, outputs, mode))
         if inputs := non_finite_inputs(run.sample):
             not_finite[run.sample.name] = inputs
+        if candidate_samples is not None:
+            _add_fed(fed, pair, run)
         tally.add(run.values)
         yield Step("compare", done, run.runs, run.sample.name)
     measured = tally.measured(samples.names)
     rows = _rows(pair, measured, tally.misfits, threshold)
     output_rows = _output_rows(pair, measured, tally.misfits, threshold)
     below = {name: is_below(m.pooled.whole, threshold) for name, m in measured.items()}
+    tensors: dict[str, list[str]] = {}
+    for name, found in measured.items():
+        tensors.setdefault(found.pair.layer, []).append(name)
     return Comparison(
         coverage=pair.pairing.coverage,
         unpaired=(*pair.pairing.unpaired, *tally.misfits.values()),
@@ -100,19 +107,32 @@ def compare(
         samples=len(samples),
         mode=mode,
         threshold=threshold,
-        first_divergence=first_divergence(pair.pairing.layers, below),
+        first_divergence=first_divergence(pair.pairing.layers, tensors, below),
         reference_score=reference_score,
         candidate_score=candidate_score,
         warnings=(
             *pair.warnings,
             *input_notices(not_finite),
             *fidelity,
-            *difference_notices(measured, threshold),
+            *difference_notices(fed, threshold),
             *broken_notices(pair.pairing, measured, not_finite),
             *slice_notices(pair.reference.outputs, measured, threshold),
             *score_notices(output_rows, threshold, reference_score, candidate_score),
         ),
     )
+
+
+def _add_fed(fed: dict[str, Moments | None], pair: Pair, run: TracedSample) -> None:
+    """Compare what the two sides were fed."""
+    for ours, theirs in pair.input_names.items():
+        left, right = run.sample.feeds.get(ours), run.candidate_reals.get(theirs)
+        if left is None or right is None or left.dtype.kind not in "fiu":
+            continue
+        known = fed.get(ours, moments.empty())
+        if known is None or left.shape != right.shape:
+            fed[ours] = None
+        else:
+            fed[ours] = moments.merge(known, measure.measure(left, right, has_channels=False).whole)
 
 
 @dataclass(slots=True)
@@ -122,7 +142,7 @@ class _Tally:
     slices: Mapping[str, tuple[Slice, ...]]
     pooled: dict[str, PairMoments] = field(default_factory=dict)
     isolated: dict[str, Moments] = field(default_factory=dict)
-    by_sample: dict[str, list[tuple[float, float, bool]]] = field(default_factory=dict)
+    by_sample: dict[str, array[float]] = field(default_factory=dict)  # cosine, SQNR, broken; in turn
     pairs: dict[str, TensorPair] = field(default_factory=dict)
     misfits: dict[str, Unpaired] = field(default_factory=dict)
 
@@ -139,7 +159,7 @@ class _Tally:
             self.pairs[name] = values.pair
             known = self.pooled.get(name)
             self.pooled[name] = moment if known is None else measure.merge(known, moment)
-            self.by_sample.setdefault(name, []).append((float(angle), float(ratio), bool(is_broken)))
+            self.by_sample.setdefault(name, array("d")).extend((angle, ratio, is_broken))
             self._add_isolated(name, values)
 
     def _add_isolated(self, name: str, values: PairValues) -> None:
@@ -161,6 +181,7 @@ class _Tally:
 
     def measured(self, names: Sequence[str]) -> dict[str, Measured]:
         """Return the finished measurements of all pairs that fit."""
+        by_sample = {name: np.array(rows).reshape(-1, 3).T for name, rows in self.by_sample.items()}
         return {
             name: Measured(
                 pair=self.pairs[name],
@@ -168,8 +189,8 @@ class _Tally:
                 isolated=self.isolated.get(name),
                 slices=self.slices.get(name, ()),
                 samples=tuple(names),
-                by_sample=np.array([row[:2] for row in self.by_sample[name]]).T,
-                broken=tuple(row[2] for row in self.by_sample[name]),
+                by_sample=by_sample[name][:2],
+                broken=tuple(by_sample[name][2] > 0),
             )
             for name, pooled in self.pooled.items()
             if name not in self.misfits

@@ -10,8 +10,9 @@ from analyzers.backends.onnxruntime import open_session
 from analyzers.layer_rows import Measured, is_below, slice_errors, threshold_db
 from analyzers.metrics.cosine import cosine
 from analyzers.metrics.sqnr_db import sqnr_db
+from analyzers.moments import Moments
 from analyzers.project import Pair
-from analyzers.records import INPUT_LAYER, Array, LayerRecord, Mode, Notice, Pairing, Score
+from analyzers.records import Array, LayerRecord, Mode, Notice, Pairing, Score
 from analyzers.sample_checks import non_finite_notice
 from analyzers.trace import PairValues, measure_values
 
@@ -25,23 +26,23 @@ def input_notices(not_finite: Mapping[str, Sequence[str]]) -> tuple[Notice, ...]
     return (non_finite_notice(not_finite, code="nan_in_inputs", where=""),) if not_finite else ()
 
 
-def difference_notices(measured: Mapping[str, Measured], threshold: float) -> tuple[Notice, ...]:
-    """Warn where the two sides were fed different values: then no layer is to blame."""
-    return tuple(
-        Notice(
-            "inputs_differ",
-            f"The two sides were fed different values at input '{name}': cosine "
-            f"{float(cosine(found.pooled.whole)):.4f}, {float(sqnr_db(found.pooled.whole)):.1f} dB",
-            name,
-        )
-        for name, found in measured.items()
-        if found.pair.layer == INPUT_LAYER
-        and float(found.pooled.whole.count) > 0
-        and (
-            float(cosine(found.pooled.whole)) < threshold
-            or float(sqnr_db(found.pooled.whole)) < threshold_db(threshold)
-        )
-    )
+def difference_notices(fed: Mapping[str, Moments | None], threshold: float) -> tuple[Notice, ...]:
+    """Warn where the two sides were fed different values: then no layer is to blame.
+
+    Args:
+        fed: Reference input -> moments of what the two sides were fed; None where the shapes differ.
+        threshold: Cosine below which values count as different.
+    """
+    notices = []
+    for name, whole in fed.items():
+        if whole is None:
+            words = "values of different shapes"
+        elif float(cosine(whole)) < threshold or float(sqnr_db(whole)) < threshold_db(threshold):
+            words = f"different values: cosine {float(cosine(whole)):.4f}, {float(sqnr_db(whole)):.1f} dB"
+        else:
+            continue
+        notices.append(Notice("inputs_differ", f"The two sides were fed {words} at input '{name}'", name))
+    return tuple(notices)
 
 
 def broken_notices(
@@ -138,6 +139,8 @@ def fidelity_notices(
         first: The output pairs of that sample, as tapped.
         mode: Session mode of the candidate.
     """
+    if not first:
+        return ()
     given = open_session(pair.candidate.path, mode=mode).run(feeds)
     notices = []
     for values in first:

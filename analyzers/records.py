@@ -308,8 +308,10 @@ class LayerRecord:
         p95_sqnr_db: SQNR that 95 % of the samples reach or exceed.
         worst_channel: Along axis 1 (the last for rank 2); None where not measured.
         worst_slice: The worst part that a Concat joined, else the worst channel.
-        clipped_fraction: Share of candidate values at its integer limits.
-        flags: "fallback_candidate", "nan", "inf", "unpaired", "inner", "constant", "clipping".
+        clipped_fraction: Share of reference values that lie over half a step outside the candidate's range.
+        flags: "fallback_candidate" (cosine under the threshold), "low_sqnr" (SQNR under the same threshold in
+            dB, also where cosine is blind), "nan" and "inf" (on one side only), "unpaired", "inner",
+            "constant", "clipping".
     """
 
     layer: str

@@ -57,6 +57,7 @@ class TracedSample:
         index: Place of the sample in the set.
         sample: The sample as the reference was fed.
         candidate_feeds: What the candidate's file is fed.
+        candidate_reals: The same as real values where the file reads raw integers.
         runs: How many such records the whole trace has.
         values: The pairs, in the order of the pairing.
     """
@@ -64,6 +65,7 @@ class TracedSample:
     index: int
     sample: Sample
     candidate_feeds: dict[str, Array]
+    candidate_reals: dict[str, Array]
     runs: int
     values: tuple[PairValues, ...]
 
@@ -99,8 +101,9 @@ def trace(
                 sample = samples[index]
                 theirs = None if candidate_samples is None else candidate_samples[index].feeds
                 feeds = candidate_feeds(pair, sample.feeds, theirs)
-                values = sides.run(group, sample.feeds, _canonical_feeds(pair, feeds))
-                yield TracedSample(index, sample, feeds, len(groups) * len(samples), values)
+                reals = _as_reals(pair, feeds)
+                values = sides.run(group, sample.feeds, reals)
+                yield TracedSample(index, sample, feeds, reals, len(groups) * len(samples), values)
 
 
 def measure_values(values: PairValues, slices: Sequence[Slice] = ()) -> PairMoments:
@@ -145,8 +148,8 @@ def candidate_feeds(
     return found
 
 
-def _canonical_feeds(pair: Pair, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the same for the QDQ form, which reads reals where the file reads raw integers."""
+def _as_reals(pair: Pair, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the QDQ form is fed, which reads reals where the file reads raw integers."""
     stored = _stored_inputs(pair)
     reals = {v.name for v in pair.canonical.graph.inputs if v.dtype in FLOAT_TYPES}
     return {

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from analyzers.divergence import first_divergence
 from analyzers.records import Layer
+
+OWN: dict[str, Collection[str]] = {"A": "a", "B": "b", "C": "c", "D": "d"}
 
 
 def layer(name: str, inputs: str, outputs: str) -> Layer:
@@ -29,14 +33,19 @@ DIAMOND = (layer("A", "x", "a"), layer("B", "a", "b"), layer("C", "x", "c"), lay
     ],
 )
 def test_the_earliest_layer_below_whose_inputs_are_all_above(below: str, wanted: str | None) -> None:
-    assert first_divergence(DIAMOND, {t: t in below for t in "xabcd"}) == wanted
+    assert first_divergence(DIAMOND, OWN, {t: t in below for t in "xabcd"}) == wanted
 
 
 def test_trouble_passes_through_a_tensor_that_cannot_be_seen() -> None:
     seen = {"x": False, "a": True, "c": False, "d": True}
-    assert first_divergence(DIAMOND, seen) == "A"
-    assert first_divergence(DIAMOND[1:], {"a": True, "c": False, "d": True}) is None
+    assert first_divergence(DIAMOND, OWN, seen) == "A"
+    assert first_divergence(DIAMOND[1:], OWN, {"a": True, "c": False, "d": True}) is None
 
 
 def test_a_layer_is_not_blamed_for_an_unseen_healthy_input() -> None:
-    assert first_divergence(DIAMOND, {"x": False, "a": False, "c": False, "d": True}) == "D"
+    assert first_divergence(DIAMOND, OWN, {"x": False, "a": False, "c": False, "d": True}) == "D"
+
+
+def test_a_layer_counts_as_below_where_only_an_inner_tensor_is() -> None:
+    seen = {"x": False, "a": False, "inner": True, "b": False, "c": False, "d": True}
+    assert first_divergence(DIAMOND, OWN | {"B": ("inner", "b")}, seen) == "B"
