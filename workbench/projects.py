@@ -234,7 +234,11 @@ def missing_for(project: Project, kind: Kind) -> tuple[str, ...]:
     )
     if kind == "search" and not project.metric:
         used.append(("annotations", project.annotations))
-    broken = [f"a {name} that can be read" for name, source in used if source is not None and source.error]
+    broken = [
+        f"{_article(name)} {name} that can be read"
+        for name, source in used
+        if source is not None and source.error
+    ]
     return (*needs, *broken)
 
 
@@ -244,6 +248,10 @@ def _missing_for_score(project: Project) -> list[str]:
     if project.task is None:
         return ["a task, or a metric without labels"]
     return []
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "aeiou" else "a"
 
 
 def _path(source: Source | None) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 
 import pandas as pd
@@ -265,7 +266,7 @@ def to_csv(table: pd.DataFrame) -> bytes:
     for column in safe.columns:
         if not pd.api.types.is_numeric_dtype(safe[column]) and not pd.api.types.is_bool_dtype(safe[column]):
             safe[column] = safe[column].map(_harmless_cell)
-    return safe.to_csv(index=False).encode("utf-8")
+    return safe.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC).encode("utf-8")
 
 
 def _harmless_cell(value: object) -> object:

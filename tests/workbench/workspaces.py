@@ -69,7 +69,8 @@ def add_run(
     if state != "queued":
         claim = Claim(os.getpid(), psutil.Process().create_time())
         (run / "worker.json").write_text(json.dumps(to_json(claim)))
-    job = Job(kind, to_json(_request(kind, inputs)), time.time() - 200)
+    # A job with a parent is left alone by the queue of the app.
+    job = Job(kind, to_json(_request(kind, inputs)), time.time() - 200, parent=os.getpid())
     (run / "job.json").write_text(json.dumps(to_json(job)))
     project = replace(project, runs=(*project.runs, run.name))
     save_project(workspace, project)

@@ -1,0 +1,344 @@
+"""Every page on an empty, a fresh, a running, a failed, a cancelled and a full project."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+import workbench
+from tests.workbench import answers
+from tests.workbench.workspaces import add_run, event, full_project
+from workbench.job_records import JobError, JobState
+from workbench.projects import Kind, Project, new_project, save_project
+from workbench.store import WORKSPACE_VARIABLE, Workspace, open_workspace
+
+APP = str(Path(workbench.__file__).with_name("app.py"))
+PAGES: dict[Kind, str] = {
+    "compare": "app_pages/layers.py",
+    "bisect": "app_pages/bisect.py",
+    "search": "app_pages/fallback.py",
+}
+ALL_PAGES = ("app_pages/project.py", *PAGES.values(), "app_pages/export.py")
+RESULTS: dict[Kind, Callable[[], object]] = {
+    "compare": answers.comparison,
+    "bisect": answers.bisection,
+    "search": answers.search_result,
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    monkeypatch.setenv(WORKSPACE_VARIABLE, str(tmp_path))
+    yield open_workspace(tmp_path)
+    st.cache_resource.clear()
+
+
+def open_app(page: str = "app_pages/project.py", **address: str) -> AppTest:
+    app = AppTest.from_file(APP, default_timeout=60)
+    for name, value in address.items():
+        app.query_params[name] = value
+    app.run()
+    if page != "app_pages/project.py":
+        app.switch_page(page)
+        for name, value in address.items():
+            app.query_params[name] = value
+        app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def words(app: AppTest) -> str:
+    parts = [*app.markdown, *app.caption, *app.title, *app.subheader, *app.error, *app.info, *app.warning]
+    return "\n".join(str(p.value) for p in parts).replace("\\", "")
+
+
+def address(app: AppTest, name: str) -> str:
+    value = app.query_params.get(name, "")
+    return value if isinstance(value, str) else value[0]
+
+
+def labels(app: AppTest) -> list[str]:
+    return [b.label for b in app.button]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_every_page_opens_without_a_project(page: str, workspace: Workspace) -> None:
+    app = open_app(page)
+    if page == "app_pages/project.py":
+        assert "Try the demo" in labels(app)
+        assert "New project" in labels(app)
+    else:
+        assert "No project is open" in words(app)
+        assert "Go to Project" in labels(app)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_every_page_opens_on_a_fresh_project_and_says_what_is_missing(
+    page: str, workspace: Workspace
+) -> None:
+    project = new_project("fresh")
+    save_project(workspace, project)
+    app = open_app(page, project=project.id)
+    if page != "app_pages/export.py":
+        assert "eeds a reference model" in words(app)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_addresses_that_lead_nowhere_are_harmless(page: str, workspace: Workspace) -> None:
+    open_app(page, project="../../etc/passwd", job="f" * 32, layer="<script>")
+    open_app(page, job="../../x")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_offers_to_start_what_can_be_started(kind: Kind, workspace: Workspace) -> None:
+    project = full_project(workspace)
+    save_project(workspace, project)
+    app = open_app(PAGES[kind], project=project.id)
+    button = app.button(key=f"{kind}.start")
+    assert not button.disabled
+
+
+@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_live_run_shows_progress_and_can_be_cancelled(
+    kind: Kind, state: JobState, workspace: Workspace
+) -> None:
+    project = _with_events(workspace, kind, state)
+    app = open_app(PAGES[kind], project=project.id)
+    assert "Cancel" in labels(app)
+    expected = "waiting" if state == "queued" else "12 of 64, 0:4"
+    assert any(expected in str(p.text).replace("\\", "") for p in app.get("progress"))
+    assert address(app, "job") == project.runs[-1]
+
+
+@pytest.mark.parametrize("kind", ["bisect", "search"])
+def test_what_is_known_of_a_live_run_is_shown(kind: Kind, workspace: Workspace) -> None:
+    project = _with_events(workspace, kind, "running")
+    app = open_app(PAGES[kind], project=project.id)
+    assert len(app.dataframe[0].value) == 5
+    assert app.get("vega_lite_chart") or app.get("arrow_vega_lite_chart")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_failure_says_what_where_and_what_to_do(kind: Kind, workspace: Workspace) -> None:
+    error = JobError("wrong_shape", "The input has another shape", "images", "Give a task with that size")
+    project, _ = add_run(workspace, full_project(workspace), kind, "failed", error=error)
+    app = open_app(PAGES[kind], project=project.id)
+    assert "The input has another shape" in words(app)
+    assert "Give a task with that size" in words(app)
+    assert any("wrong_shape" in c.value and "images" in c.value for c in app.code)
+    assert "Run again" in labels(app)
+
+
+@pytest.mark.parametrize("kind", ["bisect", "search"])
+def test_a_cancelled_run_keeps_what_was_finished(kind: Kind, workspace: Workspace) -> None:
+    project = _with_events(workspace, kind, "cancelled")
+    app = open_app(PAGES[kind], project=project.id)
+    assert "was cancelled" in words(app)
+    assert len(app.dataframe[0].value) == 5
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_damaged_result_is_an_error_in_words(kind: Kind, workspace: Workspace) -> None:
+    project, job_id = add_run(workspace, full_project(workspace), kind, "done", result={"layers": 3})
+    app = open_app(PAGES[kind], project=project.id)
+    assert "cannot be read" in words(app)
+    (workspace.runs / job_id / "result.json").unlink()
+    assert "cannot be read" in words(open_app(PAGES[kind], project=project.id))
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_stale_run_says_so(kind: Kind, workspace: Workspace) -> None:
+    project = _done(workspace, kind)
+    save_project(workspace, replace(project, samples="8"))
+    app = open_app(PAGES[kind], project=project.id)
+    assert "have changed since this run" in words(app)
+
+
+def test_layers_shows_the_verdict_the_table_and_the_coverage(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id)
+    assert "operators fall below cosine 0.99" in words(app)
+    table = app.dataframe[0].value
+    assert len(table) == 60
+    assert table["cosine"].dropna().is_monotonic_increasing
+    assert "No operator is selected" in words(app)
+    assert [m.value for m in app.metric][:2] == ["0.3412", "0.1391"]
+
+
+def test_the_address_selects_a_layer_and_keeps_it(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id, layer="Mul_2")
+    assert any(c.value == "Mul_2" for c in app.code)
+    assert address(app, "layer") == "Mul_2"
+    assert address(app, "job") == project.runs[-1]
+
+
+def test_filters_narrow_the_table_down_to_nothing(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id)
+    app.multiselect(key="layers.ops").select("Concat").run()
+    assert set(app.dataframe[0].value["op"]) == {"Concat"}
+    app.toggle(key="layers.only").set_value(True).run()
+    assert app.dataframe[0].value["is_candidate"].all()
+    app.text_input(key="layers.text").set_value("nothing is called so").run()
+    assert "No operator fits" in words(app)
+    assert not app.exception
+
+
+def test_the_other_measure_sorts_by_the_other_number(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id)
+    app.segmented_control(key="layers.measure").set_value("sqnr").run()
+    assert app.dataframe[0].value["sqnr_db"].dropna().is_monotonic_increasing
+    assert not app.exception
+
+
+def test_html_in_names_is_shown_as_text(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id, layer=answers.HOSTILE)
+    assert any(c.value == answers.HOSTILE for c in app.code)
+    assert not any("<img" in str(h.body) for h in app.get("html"))
+    assert not any("<img" in str(m.value) for m in app.markdown if m.allow_html)
+
+
+def test_bisect_names_the_culprit_with_its_proof(workspace: Workspace) -> None:
+    app = open_app(PAGES["bisect"], project=_done(workspace, "bisect").id)
+    shown = words(app)
+    assert "One layer breaks the output" in shown
+    assert "candidate up to Conv_43" in shown
+    assert "candidate up to Conv_44" in shown
+    assert "Show in Layers" in labels(app)
+
+
+@pytest.mark.parametrize("verdict", ["healthy", "accumulation", "outside_layers", "interacting"])
+def test_bisect_has_words_for_every_verdict(verdict: str, workspace: Workspace) -> None:
+    result = replace(answers.bisection(), verdict=verdict)
+    if verdict != "interacting":
+        result = replace(result, culprits=())
+    project, _ = add_run(workspace, full_project(workspace), "bisect", "done", result=result)
+    open_app(PAGES["bisect"], project=project.id)
+
+
+def test_fallback_shows_the_answer_with_a_proof_for_each_member(workspace: Workspace) -> None:
+    app = open_app(PAGES["search"], project=_done(workspace, "search").id)
+    assert "Keep 2 layers in FP16 and the score is 0.3301" in words(app)
+    assert app.dataframe[0].value["verdict"].tolist() == ["needed", "needed"]
+    assert len(app.dataframe[1].value) == 9
+
+
+def test_fallback_says_when_the_target_is_not_reached(workspace: Workspace) -> None:
+    result = answers.search_result(reached=False)
+    project, _ = add_run(workspace, full_project(workspace), "search", "done", result=result)
+    app = open_app(PAGES["search"], project=project.id)
+    assert "The target is not reached" in words(app)
+
+
+def test_fallback_says_when_nothing_is_needed(workspace: Workspace) -> None:
+    result = replace(answers.search_result(), fallback=(), fallback_nodes=(), proof=())
+    project, _ = add_run(workspace, full_project(workspace), "search", "done", result=result)
+    app = open_app(PAGES["search"], project=project.id)
+    assert "The candidate passes as it is" in words(app)
+
+
+def test_a_job_in_the_address_opens_its_project(workspace: Workspace) -> None:
+    project = _done(workspace, "bisect")
+    app = open_app(PAGES["bisect"], job=project.runs[-1])
+    assert "One layer breaks the output" in words(app)
+    assert address(app, "project") == project.id
+
+
+def test_an_older_run_can_be_picked(workspace: Workspace) -> None:
+    project, older = add_run(
+        workspace, full_project(workspace), "search", "done", result=answers.search_result(reached=False)
+    )
+    project, _ = add_run(workspace, project, "search", "done", result=answers.search_result())
+    app = open_app(PAGES["search"], project=project.id)
+    assert "Keep 2 layers" in words(app)
+    app.button(key=f"search.pick.{older}").click().run()
+    assert "The target is not reached" in words(app)
+    assert address(app, "job") == older
+
+
+def test_a_new_project_can_be_made_and_left_again(workspace: Workspace) -> None:
+    app = open_app()
+    next(b for b in app.button if b.label == "New project").click().run()
+    assert not app.exception
+    assert "Reference model" in words(app)
+    app.button(key="sidebar.close").click().run()
+    assert "Find the layer" in words(app)
+    assert any(key.startswith("open.") for key in (b.key or "" for b in app.button))
+
+
+def test_the_project_page_shows_what_is_in_each_slot_and_the_command_line(workspace: Workspace) -> None:
+    project = full_project(workspace)
+    save_project(workspace, project)
+    app = open_app(project=project.id)
+    assert "yolox_nano_416.onnx" in words(app)
+    assert "128 images · 898 boxes" in words(app)
+    line = next(c.value for c in app.code if c.value.startswith("tearline"))
+    assert "tearline search" in line
+    assert "--max-drop 0.01" in line
+
+
+def test_the_goal_is_kept(workspace: Workspace) -> None:
+    project = full_project(workspace)
+    save_project(workspace, project)
+    app = open_app(project=project.id)
+    next(n for n in app.number_input if "goal" in str(n.key)).set_value(0.05).run()
+    assert not app.exception
+    line = next(c.value for c in app.code if c.value.startswith("tearline"))
+    assert "--max-drop 0.05" in line
+
+
+def test_scoring_without_labels_asks_for_decibels(workspace: Workspace) -> None:
+    project = replace(full_project(workspace), metric="slice-sqnr", task=None)
+    save_project(workspace, project)
+    app = open_app(project=project.id)
+    assert not app.exception
+    line = next(c.value for c in app.code if c.value.startswith("tearline"))
+    assert "--metric slice-sqnr" in line
+    assert "--target 20" in line
+
+
+def test_a_garbage_upload_is_refused_in_words_and_changes_nothing(workspace: Workspace) -> None:
+    project = new_project("fresh")
+    save_project(workspace, project)
+    app = open_app(project=project.id)
+    uploader = next(u for u in app.get("file_uploader") if "reference" in str(u.key))
+    uploader.upload("model.onnx", b"garbage").run()
+    assert not app.exception
+    assert any("not_a_model" in c.value or "malformed_model" in c.value for c in app.code)
+    start = app.button(key="project.compare")
+    assert start.disabled
+
+
+def test_missing_demo_files_disable_the_demo_with_a_reason(workspace: Workspace) -> None:
+    from workbench.demo import missing_files
+
+    button = next(b for b in open_app().button if b.label == "Try the demo")
+    assert button.disabled == bool(missing_files())
+
+
+def test_a_workspace_that_vanished_does_not_end_the_app(workspace: Workspace) -> None:
+    project = _done(workspace, "compare")
+    app = open_app(PAGES["compare"], project=project.id)
+    shutil.rmtree(workspace.runs / project.runs[-1])
+    app.run()
+    assert not app.exception
+
+
+def _done(workspace: Workspace, kind: Kind) -> Project:
+    return add_run(workspace, full_project(workspace), kind, "done", result=RESULTS[kind]())[0]
+
+
+def _with_events(workspace: Workspace, kind: Kind, state: JobState) -> Project:
+    records: tuple[object, ...] = answers.bisection().steps if kind == "bisect" else answers.trials()
+    events = tuple(event(kind, f"step {i}", record) for i, record in enumerate(records[:5]))
+    return add_run(workspace, full_project(workspace), kind, state, events=events)[0]

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+from analyzers.records import BisectOptions, CompareOptions, Inputs, QuantizeOptions, SearchOptions
+from workbench.cli import app
+from workbench.command_line import command_line
+from workbench.requests import BisectRequest, CompareRequest, SearchRequest
+
+PLAIN = Inputs(
+    Path("/m/my model.onnx"), candidate=Path("/m/int8.onnx"), data=Path("/d"), workspace=Path("/w")
+)
+MADE = Inputs(
+    Path("/m/m.onnx"),
+    data=Path("/d"),
+    calibration=Path("/c"),
+    samples="8",
+    quantize=QuantizeOptions(
+        "percentile", per_channel=False, symmetric=True, format="qoperator", percentile=99.9
+    ),
+    workspace=Path("/w"),
+    mode="literal",
+    workers=2,
+)
+SCORED = Inputs(
+    Path("/m/m.onnx"),
+    candidate=Path("/m/int8.onnx"),
+    data=Path("/d"),
+    task=Path("/t.yaml"),
+    annotations=Path("/a.json"),
+    workspace=Path("/w"),
+)
+
+
+def test_defaults_are_left_out_and_names_with_spaces_quoted() -> None:
+    line = command_line(CompareRequest(PLAIN))
+    assert shlex.split(line.replace("\\\n", "")) == [
+        "tearline", "compare", "/m/my model.onnx", "/m/int8.onnx", "--data", "/d", "--workspace", "/w",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        CompareRequest(PLAIN, CompareOptions(threshold=0.95)),
+        BisectRequest(PLAIN, BisectOptions(threshold_db=20.0)),
+        CompareRequest(MADE),
+        SearchRequest(SCORED, SearchOptions(max_drop=0.015, keep_int8=("head*",), max_layers=3, holdout=0.2)),
+        SearchRequest(SCORED, SearchOptions(target=0.3, force_fallback=("Conv_1",))),
+    ],
+    ids=["compare", "bisect", "made here", "drop", "target"],
+)
+def test_the_command_line_understands_every_line(
+    request_: CompareRequest | BisectRequest | SearchRequest,
+) -> None:
+    words = shlex.split(command_line(request_).replace("\\\n", ""))
+    group = get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    command = group.commands[words[1]]
+    parsed = command.make_context(words[1], words[2:])
+    assert parsed.params["data"] == request_.inputs.data
+    for name in ("candidate", "calibration", "task", "annotations"):
+        assert parsed.params[name] == getattr(request_.inputs, name)
+    if isinstance(request_, SearchRequest):
+        assert parsed.params["max_drop"] == request_.options.max_drop
+        assert parsed.params["target"] == request_.options.target
