@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from analyzers.errors import TearlineError
-from workbench.commands import bisect, compare, quantize, search, ui
+from workbench.commands import bisect, compare, export, quantize, search, ui
 from workbench.commands.running import StoppedError
 from workbench.commands.words import bad_option, error_line
 
@@ -48,6 +48,7 @@ for _command, _examples in (
     (compare.compare, compare.EXAMPLES),
     (bisect.bisect, bisect.EXAMPLES),
     (search.search, search.EXAMPLES),
+    (export.export, export.EXAMPLES),
     (ui.ui, ui.EXAMPLES),
 ):
     app.command(epilog=_epilog(_examples), context_settings=_CONTEXT)(_command)

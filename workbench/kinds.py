@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analyzers import api
+from analyzers import api, opening, run_search
 from analyzers.deserialize import from_json
+from analyzers.exporters._search_file import SearchFile, search_json
+from analyzers.exporting import export_search, provenance_of, requantize_search
 from analyzers.steps import Steps
 from workbench.requests import (
     BisectRequest,
     CompareRequest,
+    ExportRequest,
     QuantizeRequest,
+    RequantizeRequest,
     SearchRequest,
 )
 
@@ -43,7 +47,24 @@ def _bisect(params: object) -> Steps[object]:
 
 def _search(params: object) -> Steps[object]:
     request = from_json(SearchRequest, params)
-    return api.search_steps(request.inputs, request.options)
+    pair = yield from opening.open_pair(request.inputs)
+    result = yield from run_search.search_pair(pair, request.inputs, request.options)
+    # The file says what it came from, so that an export needs nothing else.
+    return search_json(SearchFile(result, request.inputs, request.options, provenance_of(pair)))
+
+
+def _export(params: object) -> Steps[object]:
+    request = from_json(ExportRequest, params)
+    return export_search(
+        request.search, request.format, request.output, base=request.base, allow_code=request.allow_code
+    )
+
+
+def _requantize(params: object) -> Steps[object]:
+    request = from_json(RequantizeRequest, params)
+    return requantize_search(
+        request.search, request.calibration, request.output, allow_code=request.allow_code
+    )
 
 
 KINDS: dict[str, Callable[[object], Steps[object]]] = {
@@ -51,4 +72,6 @@ KINDS: dict[str, Callable[[object], Steps[object]]] = {
     "compare": _compare,
     "bisect": _bisect,
     "search": _search,
+    "export": _export,
+    "requantize": _requantize,
 }

@@ -69,11 +69,32 @@ class ExportRequest:
     """Write a search's answer for a toolchain; kind "export".
 
     Attributes:
-        search: JSON file of a search.
+        search: JSON file of a search, which names the models.
         format: Name of the exporter.
         output: File to write.
+        base: A file of the user's to merge the answer into, for formats that can.
+        allow_code: See ``Inputs.allow_code``; what the search file says does not count.
     """
 
     search: Path
     format: str
     output: Path
+    base: Path | None = None
+    allow_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequantizeRequest:
+    """Quantize anew with the answer's nodes left out, and score what onnxruntime gives; kind "requantize".
+
+    Attributes:
+        search: JSON file of a search.
+        calibration: What ranges are measured on.
+        output: Where the new candidate goes.
+        allow_code: As in ``ExportRequest``.
+    """
+
+    search: Path
+    calibration: Path
+    output: Path
+    allow_code: bool = False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from analyzers.deserialize import from_json, read_record
 from analyzers.errors import InputError
+from analyzers.exporters._search_file import read_search
 from analyzers.records import (
     BisectOptions,
     BisectResult,
@@ -138,7 +139,11 @@ def read_answer(jobs: Jobs, job_id: str, answer: type[Answer]) -> Answer:
         KeyError: There is no such job.
         InputError: The file is damaged or from another version.
     """
-    return read_record(answer, jobs.result_path(job_id))
+    path = jobs.result_path(job_id)
+    if answer is SearchResult:
+        # A search's file also says what it was run on.
+        return cast("Answer", read_search(path))
+    return read_record(answer, path)
 
 
 def partial_records(events: tuple[Event, ...], kind: type[Partial]) -> tuple[Partial, ...]:
