@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from analyzers.graph import is_float
+from analyzers.graph import is_constant, is_float
 from analyzers.records import Array
 from analyzers.skeleton import Skeleton, constant_of
 
@@ -165,6 +165,8 @@ class _Matcher:
 
     def _agreement(self, node: ir.Node, twin: ir.Node) -> int | None:
         """Return how many inputs agree, or None if one contradicts."""
+        if node.op_type in _COMPUTES and not self._same_size(node, twin):
+            return None
         ours = self.ours.data_inputs(node)
         theirs = self.theirs.data_inputs(twin)
         expected = [None if v is None else self.found.values.get(v) for v in ours]
@@ -182,6 +184,11 @@ class _Matcher:
                 return None
             hits += 1
         return hits
+
+    def _same_size(self, node: ir.Node, twin: ir.Node) -> bool:
+        """Return False if both multiply with constants of different sizes: those are different layers."""
+        sizes = [_constant_size(self.ours, node), _constant_size(self.theirs, twin)]
+        return None in sizes or sizes[0] == sizes[1]
 
     def _likeness(self, node: ir.Node, twin: ir.Node) -> float:
         score = 0.0
@@ -272,6 +279,15 @@ def similarity(a: Array, b: Array) -> float:
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     cosines = np.abs((x * y).sum(axis=1))[norms > 0] / norms[norms > 0]
     return float(np.nanmean(cosines)) if cosines.size else float(np.array_equal(x, y))
+
+
+def _constant_size(skeleton: Skeleton, node: ir.Node) -> int | None:
+    """Return how many weights the node multiplies with, or None if its second input is no constant."""
+    value = node.inputs[1] if len(node.inputs) > 1 else None
+    core = None if value is None else skeleton.core(value)
+    if core is None or not is_constant(core) or core.const_value is None:
+        return None
+    return int(core.const_value.size)
 
 
 def _attributes(node: ir.Node) -> dict[str, str]:
