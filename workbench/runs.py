@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 from analyzers.deserialize import from_json, read_record
 from analyzers.errors import InputError
@@ -139,11 +140,10 @@ def read_answer(jobs: Jobs, job_id: str, answer: type[Answer]) -> Answer:
         KeyError: There is no such job.
         InputError: The file is damaged or from another version.
     """
-    path = jobs.result_path(job_id)
-    if answer is SearchResult:
-        # A search's file also says what it was run on.
-        return cast("Answer", read_search(path))
-    return read_record(answer, path)
+    # A search's file also says what it was run on.
+    read: Any = read_search if answer is SearchResult else partial(read_record, answer)
+    result: Answer = read(jobs.result_path(job_id))
+    return result
 
 
 def partial_records(events: tuple[Event, ...], kind: type[Partial]) -> tuple[Partial, ...]:
