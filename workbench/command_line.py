@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from analyzers.records import BisectOptions, CompareOptions, Inputs, QuantizeOptions, SearchOptions
-from workbench.requests import BisectRequest, CompareRequest, SearchRequest
+from workbench.requests import BisectRequest, CompareRequest, ExportRequest, SearchRequest
 
 _BREAK = " \\\n    "
 
@@ -25,6 +25,11 @@ def command_line(request: CompareRequest | BisectRequest | SearchRequest) -> str
         models.append(_quote(inputs.candidate))
     lines = [f"tearline {name} {' '.join(models)}", *_input_options(inputs), *own]
     return _BREAK.join(lines)
+
+
+def export_line(request: ExportRequest) -> str:
+    """Return the command line of an export."""
+    return f"tearline export {_quote(request.search)} --format {request.format} -o {_quote(request.output)}"
 
 
 def _input_options(inputs: Inputs) -> list[str]:

@@ -26,7 +26,13 @@ _STATES: dict[JobState, tuple[str, str, Color]] = {
     "crashed": ("crashed", ":material/error:", "red"),
     "cancelled": ("cancelled", ":material/block:", "orange"),
 }
-KIND_NAMES = {"compare": "Compare", "bisect": "Bisect", "search": "Search", "quantize": "Quantize"}
+KIND_NAMES = {
+    "compare": "Compare",
+    "bisect": "Bisect",
+    "search": "Search",
+    "export": "Export",
+    "requantize": "Quantizing",
+}
 
 
 def plain(text: str) -> str:
