@@ -82,7 +82,7 @@ def layer_row(
         p95_sqnr_db=_reached_by(measured.by_sample[1], 0.95),
         worst_channel=channel,
         worst_slice=part or channel,
-        flags=_flags(whole, threshold),
+        flags=_flags(whole, part, threshold),
     )
 
 
@@ -120,13 +120,14 @@ def _numbers(whole: Moments) -> dict[str, float]:
     }
 
 
-def _flags(whole: Moments, threshold: float) -> tuple[str, ...]:
+def _flags(whole: Moments, part: SliceError | None, threshold: float) -> tuple[str, ...]:
     angle, ratio = float(cosine(whole)), float(sqnr_db(whole))
     is_low = ratio < threshold_db(threshold)
     count = float(whole.count)
     found = {
         "fallback_candidate": angle < threshold or (math.isnan(angle) and is_low),
         "low_sqnr": is_low,
+        "slice_lost": part is not None and not is_low and part.sqnr_db < threshold_db(threshold),
         "nan": float(whole.one_sided_nan) > 0,
         "inf": float(whole.one_sided_inf) > 0,
         "constant": bool(whole.is_constant),

@@ -157,6 +157,17 @@ def test_the_worst_part_of_a_join_beats_the_worst_channel() -> None:
     assert (found.worst_slice.axis, found.worst_slice.start, found.worst_slice.name) == (2, 90, "scores")
 
 
+def test_a_lost_part_is_flagged_although_the_whole_looks_fine() -> None:
+    a = SIGNAL.copy()
+    a[..., :90] *= 1000
+    b = a.copy()
+    b[..., 90:] = 0
+    parts = (Slice(2, 0, 90, "boxes"), Slice(2, 90, 100, "scores"))
+    assert row((a, b), slices=parts).flags == ("slice_lost",)
+    assert row((a, b)).flags == ()
+    assert row((a, a), slices=parts).flags == ()
+
+
 def test_rounding_in_a_silent_channel_does_not_make_it_the_worst() -> None:
     a = SIGNAL.copy()
     a[:, 1] = 0
