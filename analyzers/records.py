@@ -310,8 +310,8 @@ class LayerRecord:
         worst_slice: The worst part that a Concat joined, else the worst channel.
         clipped_fraction: Share of reference values that lie over half a step outside the candidate's range.
         flags: "fallback_candidate" (cosine under the threshold), "low_sqnr" (SQNR under the same threshold in
-            dB, also where cosine is blind), "slice_lost" (only a joined part is under it), "nan" and "inf" (on
-            one side only), "unpaired", "inner", "constant", "clipping".
+            dB, also where cosine is blind), "slice_lost" (only a joined part is under it), "nan" and "inf"
+            (on one side only), "unpaired", "inner", "constant", "clipping".
     """
 
     layer: str
