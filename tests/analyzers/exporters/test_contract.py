@@ -66,7 +66,7 @@ def test_files_appear_only_when_they_are_complete(name: str, plain: Pair, tmp_pa
 def test_a_wrong_name_is_caught(name: str, plain: Pair, tmp_path: Path) -> None:
     exporter = find_exporter(name)
     plan = Plan(frozenset({"dww"}))
-    with pytest.raises(InputError, match="has no layer 'dww'.*Did you mean 'dw'") as caught:
+    with pytest.raises(InputError, match=r"has no layer 'dww'.*Did you mean 'dw'") as caught:
         write_export(exporter, ExportRequest(plain, plan, tmp_path / "x", search=searched(plain, plan)))
     assert caught.value.code == "unknown_layer"
     assert not list(tmp_path.iterdir())
