@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import isnan, nan
 from pathlib import Path
+
+import numpy as np
 
 from analyzers import shards
 from analyzers.bench import Bench, make_bench, metric_of, samples_of, spread
@@ -21,12 +24,13 @@ from analyzers.overflow import SAMPLES as OVERFLOW_SAMPLES
 from analyzers.overflow import find_overflow
 from analyzers.pool import WorkerPool
 from analyzers.project import Pair
+from analyzers.ranking import METRIC as RANKING_METRIC
 from analyzers.ranking import rank_layers
 from analyzers.records import Array, Fidelity, Inputs, Notice, Plan, Ranking, SearchOptions, SearchResult
 from analyzers.steps import Step, Steps
 from analyzers.tasks.metric import metric_warnings
-from analyzers.trial import Scoring, TrialScorer
-from analyzers.trial_store import FILE_NAME, TrialStore
+from analyzers.trial import Scoring, TrialScorer, samples_digest
+from analyzers.trial_store import FILE_NAME, StoredTrial, TrialKey, TrialStore
 
 # A reference below this AP found next to nothing: preprocessing or decoder are wrong, not the candidate.
 AP_FLOOR = 0.05
@@ -79,42 +83,30 @@ class _Run:
         searched, held_out = split(len(samples_of(self.bench)), self.options.holdout)
         scoring = Scoring(searched, inputs.precision, inputs.rule, inputs.mode)
         yield Step("search", text=f"Scoring the reference on {len(searched)} samples")
-        setting = self._setting(self._scorer(scoring))
+        scorer = TrialScorer(
+            self.pair, self.bench, scoring, executor=self.executor, store=self.store, folder=self.folder
+        )
+        setting = self._setting(scorer)
         if not why_hopeless(setting, target_of(self.options, setting)):
             overflow, cost = yield from self._overflow(scoring)
-            scoring = replace(scoring, overflow=overflow)
+            scorer = scorer.with_scoring(replace(scoring, overflow=overflow))
             yield Step("search", text="Scoring the candidate")
-            setting = self._with_fidelity(replace(setting, spent=setting.spent + cost), scoring)
-        scorer = self._scorer(scoring)
+            setting = self._with_fidelity(replace(setting, spent=setting.spent + cost), scorer)
 
         def rank(free: tuple[str, ...]) -> Steps[Ranking]:
             # The ranking must leave enough to find and prove a set.
-            affordable = (budget_of(self.options, len(searched)) - setting.spent) / 2
-            return rank_layers(
-                self.pair,
-                self.bench,
-                free,
-                tuple(searched[place] for place in spread(len(searched), self.options.rank_samples)),
-                executor=self.executor,
-                folder=self.folder,
-                rule=inputs.rule,
-                samples=len(searched),
-                affordable=affordable,
-            )
+            return self._ranking(free, searched, (budget_of(self.options, len(searched)) - setting.spent) / 2)
 
         result = yield from search(layers, scorer, rank, options=self.options, setting=setting)
         if result.reached and result.fallback:
             yield Step("search", text="Scoring the exported file")
-            result = self._with_exported_score(result, scoring)
+            result = self._with_exported_score(result, scorer)
         if held_out and result.trials:
             yield Step("search", text=f"Scoring the answer on {len(held_out)} samples that were kept back")
-            result = self._with_holdout(result, replace(scoring, indices=held_out))
+            result = self._with_holdout(
+                result, scorer.with_scoring(replace(scorer.scoring, indices=held_out))
+            )
         return result
-
-    def _scorer(self, scoring: Scoring) -> TrialScorer:
-        return TrialScorer(
-            self.pair, self.bench, scoring, executor=self.executor, store=self.store, folder=self.folder
-        )
 
     def _setting(self, scorer: TrialScorer) -> Setting:
         """Score the reference and note what is known before the search."""
@@ -135,9 +127,8 @@ class _Run:
             warnings=(*self.pair.warnings, *metric_warnings(metric)),
         )
 
-    def _with_fidelity(self, setting: Setting, scoring: Scoring) -> Setting:
+    def _with_fidelity(self, setting: Setting, scorer: TrialScorer) -> Setting:
         """Hold the empty plan against the candidate as it was given."""
-        scorer = self._scorer(scoring)
         given = scorer.score_candidate().score
         few = scorer.on_some(FIDELITY_SAMPLES)
         spent = 2.0 * len(few.scoring.indices) / setting.samples
@@ -178,15 +169,47 @@ class _Run:
         found = yield from find_overflow(self.pair, eligible, run, self.folder, rule=scoring.rule)
         return found, images / len(scoring.indices)
 
-    def _with_exported_score(self, result: SearchResult, scoring: Scoring) -> SearchResult:
+    def _ranking(self, free: tuple[str, ...], searched: tuple[int, ...], affordable: float) -> Steps[Ranking]:
+        """Rank the layers, or find the ranking that an interrupted search left."""
+        chosen = tuple(searched[place] for place in spread(len(searched), self.options.rank_samples))
+        rule = self.bench.inputs.rule
+        key = TrialKey(
+            models=self.pair.digest,
+            subject=f"ranking of {', '.join(free)} within {affordable:.3f} sets of {len(searched)}",
+            plan=Plan(frozenset(), "fp32", rule),
+            samples=samples_digest(self.bench, chosen),
+            metric=RANKING_METRIC,
+            mode="literal",
+        )
+        stored = self.store.get(key)
+        if stored is not None:
+            layers, gains = self.store.observations(key)
+            return Ranking(layers, tuple(float(gain[0]) for gain in gains), stored.score)
+        started = time.monotonic()
+        ranking = yield from rank_layers(
+            self.pair,
+            self.bench,
+            free,
+            chosen,
+            executor=self.executor,
+            folder=self.folder,
+            rule=rule,
+            samples=len(searched),
+            affordable=affordable,
+        )
+        done = StoredTrial(ranking.evaluations, {}, len(chosen), time.monotonic() - started)
+        self.store.put(key, done, ranking.layers, [np.array([gain]) for gain in ranking.gains])
+        return ranking
+
+    def _with_exported_score(self, result: SearchResult, scorer: TrialScorer) -> SearchResult:
         """Score the file that a user would take away, as plain onnxruntime runs it."""
         exporter = all_exporters().get(EXECUTABLE_FORMAT)
         if exporter is None:
             return result
-        plan = Plan(frozenset(result.fallback), scoring.precision, scoring.rule)
+        plan = Plan(frozenset(result.fallback), result.precision, result.rule)
         folder = self.folder / "export"
         written = write_export(exporter, ExportRequest(self.pair, plan, folder / "exported.onnx"))
-        score = self._scorer(scoring).score_file(written.files[0]).value
+        score = scorer.score_file(written.files[0]).value
         warnings = result.warnings
         if _gap(score, result.score) > LARGEST_GAP.get(result.unit, 0.0):
             text = (
@@ -201,8 +224,8 @@ class _Run:
             warnings=warnings,
         )
 
-    def _with_holdout(self, result: SearchResult, scoring: Scoring) -> SearchResult:
-        trial = self._scorer(scoring)(frozenset(result.fallback), stage="holdout")
+    def _with_holdout(self, result: SearchResult, scorer: TrialScorer) -> SearchResult:
+        trial = scorer(frozenset(result.fallback), stage="holdout")
         share = trial.samples / result.samples
         return replace(result, holdout_score=trial.score, evaluations=result.evaluations + share)
 

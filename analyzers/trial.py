@@ -45,8 +45,7 @@ class TrialScorer:
     Holds the models, the workers and the store, all of which belong to the caller.
 
     Attributes:
-        images: Samples that were run through a model so far, those of stored trials included, so that the
-            count of a resumed search is that of an uninterrupted one.
+        scoring: How it scores.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class TrialScorer:
         folder: Path,
     ) -> None:
         self.scoring = scoring
-        self.images = 0
         self._pair = pair
         self._bench = bench
         self._executor = executor
@@ -70,7 +68,8 @@ class TrialScorer:
         self._metric_digest = metric_digest(bench)
         self._order = {layer.name: place for place, layer in enumerate(pair.pairing.layers)}
         self._names = tuple(samples_of(bench).names[index] for index in scoring.indices)
-        self._samples_digest = _digest_of(bench, self._names)
+        self._samples_digest = samples_digest(bench, scoring.indices)
+        self._run_here: dict[str, StoredTrial] = {}
 
     def __call__(self, fallback: frozenset[str], *, stage: str = "") -> Trial:
         """Score the plan that keeps these layers out of INT8; without any it is the candidate as given."""
@@ -98,16 +97,21 @@ class TrialScorer:
 
     def score_file(self, path: Path) -> Score:
         """Score an exported file as plain onnxruntime runs it; not kept in the store."""
-        self.images += len(self._names)
         return self._run(Side(path, is_plain=True, feeds=plan_feeds(self._bench)))[0]
+
+    def with_scoring(self, scoring: Scoring) -> TrialScorer:
+        """Return a scorer of the same project that scores in another way."""
+        other = TrialScorer(
+            self._pair, self._bench, scoring, executor=self._executor, store=self._store, folder=self._folder
+        )
+        other._run_here = self._run_here
+        return other
 
     def on_some(self, count: int) -> TrialScorer:
         """Return a scorer of a few samples that are evenly spaced over this one's."""
         indices = self.scoring.indices
-        few = replace(self.scoring, indices=tuple(indices[i] for i in spread(len(indices), count)))
-        return TrialScorer(
-            self._pair, self._bench, few, executor=self._executor, store=self._store, folder=self._folder
-        )
+        few = tuple(indices[place] for place in spread(len(indices), count))
+        return self.with_scoring(replace(self.scoring, indices=few))
 
     def is_faithful(self) -> bool:
         """Tell whether the empty plan leaves the same of every sample as the candidate's own file."""
@@ -139,10 +143,11 @@ class TrialScorer:
     def _scored(self, subject: str, plan: Plan | None, side: Side | None) -> StoredTrial:
         """Return the stored trial, or run it now."""
         key = self._key(subject, plan)
-        self.images += len(self._names)
+        if key.digest in self._run_here:
+            return self._run_here[key.digest]
         stored = self._store.get(key)
         if stored is not None:
-            return StoredTrial(stored.score, stored.details, stored.samples, 0.0)
+            return replace(stored, seconds=0.0)
         started = time.monotonic()
         if side is None:
             assert plan is not None
@@ -154,6 +159,7 @@ class TrialScorer:
                 side.path.unlink(missing_ok=True)
         trial = StoredTrial(score.value, score.details, len(self._names), time.monotonic() - started)
         self._store.put(key, trial, self._names, observations)
+        self._run_here[key.digest] = trial
         return trial
 
     def _key(self, subject: str, plan: Plan | None) -> TrialKey:
@@ -223,9 +229,11 @@ def plan_feeds(bench: Bench) -> SetName:
     return "candidate_data" if ours == theirs else "data"
 
 
-def _digest_of(bench: Bench, names: Sequence[str]) -> str:
-    digest = hashlib.sha256(samples_of(bench).digest.encode())
+def samples_digest(bench: Bench, indices: Sequence[int]) -> str:
+    """Return a content hash of some samples of the set, as both sides are fed them."""
+    data = samples_of(bench)
+    digest = hashlib.sha256(data.digest.encode())
     if bench.inputs.candidate_data is not None:
         digest.update(samples_of(bench, "candidate_data").digest.encode())
-    digest.update("\0".join(names).encode())
+    digest.update("\0".join(data.names[index] for index in indices).encode())
     return digest.hexdigest()
