@@ -107,9 +107,7 @@ def _settings(quantizer: Quantizer) -> Settings:
     if options.symmetric:
         extra["ActivationSymmetric"] = True
     if options.method == "percentile":
-        extra["CalibPercentile"] = options.percentile
-    if options.bins and options.method != "minmax":
-        extra["NumQuantizedBins" if options.method == "entropy" else "NumBins"] = options.bins
+        extra |= {"CalibPercentile": options.percentile, "CalibTensorRangeSymmetric": options.symmetric}
     return Settings(
         quant_format="QDQ" if options.format == "qdq" else "QOperator",
         per_channel=options.per_channel,
@@ -132,6 +130,9 @@ def _notices(request: ExportRequest, quantizer: Quantizer, nodes: tuple[str, ...
             "calibrate_method if it was another"
         )
         notices.append(Notice("calibration_unknown", text))
+    if quantizer.options.bins and quantizer.options.method != "minmax":
+        text = f"quantize_static has no argument for the {quantizer.options.bins} bins of the calibration"
+        notices.append(Notice("calibration_differs", text))
     if request.plan.rule != "nodes-to-exclude":
         text = (
             f"onnxruntime keeps a tensor in INT8 while any neighbour is INT8, the search's rule is "

@@ -22,10 +22,10 @@ from analyzers.records import Notice
 
 BLOCK = "custom_quantize_layers"
 _PARAMETERS = "quantize_parameters"
-_BLOCK_START = re.compile(rf"^{BLOCK}[ \t]*:.*$", re.MULTILINE)
+_BLOCK_START = re.compile(rf"^{BLOCK}[ \t]*:.*(?:\n|\Z)", re.MULTILINE)
 # Where the next key begins; whatever is indented, empty or a comment before it belongs to the block.
 _NEXT_KEY = re.compile(r"^[^\s#]", re.MULTILINE)
-_PLAIN_NAME = re.compile(r"[A-Za-z_/][\w/.:\-]*[\w/.\-]", re.ASCII)
+_PLAIN_NAME = re.compile(r"[A-Za-z_/](?:[\w/.:\-]*[\w/.\-])?", re.ASCII)
 _YAML_WORDS = frozenset("true false yes no on off null none y n".split())
 _ADVICE = """\
 # Layers that leave INT8, for Rockchip's hybrid quantization (rknn-toolkit2).
