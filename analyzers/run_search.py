@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from analyzers import shards
-from analyzers.bench import Bench, make_bench, metric_of, samples_of, spread
+from analyzers.bench import Bench, make_bench, metric_digest, metric_of, samples_of, spread
 from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, all_exporters, write_export
 from analyzers.fallback.answer import Setting
@@ -24,7 +24,6 @@ from analyzers.overflow import SAMPLES as OVERFLOW_SAMPLES
 from analyzers.overflow import find_overflow
 from analyzers.pool import WorkerPool
 from analyzers.project import Pair
-from analyzers.ranking import METRIC as RANKING_METRIC
 from analyzers.ranking import rank_layers
 from analyzers.records import Array, Fidelity, Inputs, Notice, Plan, Ranking, SearchOptions, SearchResult
 from analyzers.steps import Step, Steps
@@ -171,14 +170,13 @@ class _Run:
 
     def _ranking(self, free: tuple[str, ...], searched: tuple[int, ...], affordable: float) -> Steps[Ranking]:
         """Rank the layers, or find the ranking that an interrupted search left."""
-        chosen = tuple(searched[place] for place in spread(len(searched), self.options.rank_samples))
-        rule = self.bench.inputs.rule
+        chosen, rule = self.options.rank_samples, self.bench.inputs.rule
         key = TrialKey(
             models=self.pair.digest,
-            subject=f"ranking of {', '.join(free)} within {affordable:.3f} sets of {len(searched)}",
+            subject=f"ranking of {', '.join(free)} on {chosen} samples within {affordable:.3f} sets",
             plan=Plan(frozenset(), "fp32", rule),
-            samples=samples_digest(self.bench, chosen),
-            metric=RANKING_METRIC,
+            samples=samples_digest(self.bench, searched),
+            metric=metric_digest(self.bench),
             mode="literal",
         )
         stored = self.store.get(key)
@@ -190,14 +188,14 @@ class _Run:
             self.pair,
             self.bench,
             free,
-            chosen,
+            searched,
             executor=self.executor,
             folder=self.folder,
             rule=rule,
-            samples=len(searched),
+            chosen=chosen,
             affordable=affordable,
         )
-        done = StoredTrial(ranking.evaluations, {}, len(chosen), time.monotonic() - started)
+        done = StoredTrial(ranking.evaluations, {}, chosen, time.monotonic() - started)
         self.store.put(key, done, ranking.layers, [np.array([gain]) for gain in ranking.gains])
         return ranking
 
