@@ -14,6 +14,8 @@ _ASSETS = Path(__file__).with_name("assets")
 def _main() -> None:
     # A local file: an icon by name would be fetched from a foreign server for the browser's tab.
     st.set_page_config(page_title="Tearline", page_icon=str(_ASSETS / "favicon.png"), layout="wide")
+    # Pages poll while a job runs; the sign for a running script would flicker all the time.
+    st.html("<style>[data-testid=stStatusWidget]:has([data-testid*=Running]){display:none}</style>")
     st.logo(str(_ASSETS / "wordmark.png"), size="large")
     page = st.navigation(
         [

@@ -62,7 +62,7 @@ def depth_chart(
         _line(known, x, measure),
         _threshold_rule(threshold, measure),
         _isolated_marks(table, x, measure),
-        _missing_marks(table[table["value"].isna()], x, measure),
+        _missing_marks(table[table["value"].isna() & ~table["is_inner"]], x, measure),
         _accumulated_points(known, x, measure),
     ]
     if selected and selected in set(table["node"]):
@@ -72,6 +72,8 @@ def depth_chart(
 
 def _depth_table(layers: Sequence[LayerRecord], measure: Measure) -> pd.DataFrame:
     table = layer_table(layers)
+    # Nothing is missing there: the candidate has no such tensor.
+    table["is_inner"] = ["inner" in layer.flags for layer in layers]
     if measure == "cosine":
         table["value"] = table["nines"]
         table["alone"] = table["isolated_nines"].astype(float)

@@ -122,8 +122,9 @@ def follow(opened: Project, status: JobStatus, show_partial: ShowPartial | None)
             st.rerun()
         events, _ = context.jobs().events(status.id)
         with st.container(border=True):
-            bar, button = st.columns([5, 1], vertical_alignment="center")
+            bar, button = st.columns([5, 1], vertical_alignment="bottom")
             with bar:
+                widgets.state_badge(now, with_kind=False)
                 widgets.progress_bar(now)
             button.button(
                 "Cancel",
@@ -133,7 +134,8 @@ def follow(opened: Project, status: JobStatus, show_partial: ShowPartial | None)
                 key="run.cancel",
                 width="stretch",
             )
-            lines = [e.text for e in events if e.text][-_SHOWN_LINES:]
+            # Steps that bring nothing, such as one sample after the other, are in the bar.
+            lines = [e.text for e in events if e.text and e.record_type][-_SHOWN_LINES:]
             if lines:
                 st.code("\n".join(lines), language=None, wrap_lines=True)
         if show_partial is not None:
@@ -165,7 +167,8 @@ def _no_run(opened: Project, kind: Kind) -> None:
 def _run_bar(opened: Project, kind: Kind, status: JobStatus) -> None:
     runs = runs_of(context.jobs(), opened, kind)
     with st.container(horizontal=True, vertical_alignment="center", width="content"):
-        widgets.state_badge(status, with_kind=False)
+        if not status.is_live:
+            widgets.state_badge(status, with_kind=False)
         st.caption(_facts(status), width="content")
         if len(runs) > 1:
             with st.popover("Other runs", icon=":material/history:", type="tertiary"):

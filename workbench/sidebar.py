@@ -22,8 +22,9 @@ def sidebar() -> None:
     st.markdown(f"**{widgets.plain(opened.name)}**")
     st.caption(_models(opened))
     runs = all_runs(context.jobs(), opened)
+    live = tuple(s for s in reversed(runs) if s.is_live)
     if runs:
-        _chip(next((s for s in reversed(runs) if s.is_live), runs[0]))
+        _chips(live or runs[:1])
     else:
         st.badge("nothing run yet", icon=":material/radio_button_unchecked:", color="gray")
     if st.button("All projects", type="tertiary", icon=":material/arrow_back:", key="sidebar.close"):
@@ -39,16 +40,17 @@ def _models(opened: Project) -> str:
     return f"{reference} and {candidate}"
 
 
-def _chip(status: JobStatus) -> None:
-    """Show the state of a run; while it is live again every second."""
+def _chips(shown: tuple[JobStatus, ...]) -> None:
+    """Show the state of runs; while they are live again every second."""
 
-    @st.fragment(run_every=_POLL_SECONDS if status.is_live else None)
-    def chip() -> None:
-        now = context.jobs().status(status.id)
-        if status.is_live and not now.is_live:
+    @st.fragment(run_every=_POLL_SECONDS if shown[0].is_live else None)
+    def chips() -> None:
+        now = tuple(context.jobs().status(s.id) for s in shown)
+        if any(before.is_live and not after.is_live for before, after in zip(shown, now, strict=True)):
             st.rerun()
-        widgets.state_badge(now)
-        if now.is_live:
-            widgets.progress_bar(now)
+        for status in now:
+            widgets.state_badge(status)
+            if status.state == "running":
+                widgets.progress_bar(status)
 
-    chip()
+    chips()

@@ -71,6 +71,16 @@ def _layer_row(index: int, layer: LayerRecord) -> dict[str, object]:
     }
 
 
+def row_of(layers: Sequence[LayerRecord], name: str) -> str:
+    """Return the node to show for a name: a layer's last operator that is compared, else the node itself.
+
+    A layer bears the name of its first node, and where nodes are fused only the last has a tensor pair.
+    """
+    compared = [r.node for r in layers if r.layer == name and r.candidate_tensor is not None]
+    is_compared = any(r.node == name and r.candidate_tensor is not None for r in layers)
+    return compared[-1] if compared and not is_compared else name
+
+
 def part_name(part: SliceError) -> str:
     """Return what a part of a tensor is called: the branch that fills it, or its indices."""
     if part.name:
@@ -252,6 +262,11 @@ def proof_table(result: SearchResult) -> pd.DataFrame:
             )
         )
     return pd.DataFrame(rows, columns=["layer", "score_without", "misses_by", "verdict"])
+
+
+def short_name(name: str, *, length: int = 36) -> str:
+    """Return the end of a long name, which is where names of layers differ."""
+    return name if len(name) <= length else f"…{name[1 - length :]}"
 
 
 def summary_of(names: Sequence[str], *, shown: int = _SHOWN_LAYERS) -> str:

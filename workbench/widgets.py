@@ -137,13 +137,14 @@ def _range_of(grade: Grade) -> str:
 def progress_words(status: JobStatus) -> str:
     """Return where a job is, such as ``compare, 12 of 128, 0:41 left``."""
     if status.state == "queued":
-        return "waiting for the job before it"
+        return "waiting to start"
     parts = [status.stage or "starting"]
     if status.total:
         parts.append(f"{status.done} of {status.total}")
     if status.eta_seconds is not None and status.done < status.total:
         parts.append(f"{duration(status.eta_seconds)} left")
-    return ", ".join(parts)
+    words = ", ".join(parts)
+    return f"{words} · {status.text}" if status.text else words
 
 
 def progress_bar(status: JobStatus) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pandas as pd
 
@@ -16,6 +17,8 @@ from workbench.tables import (
     painted,
     part_name,
     proof_table,
+    row_of,
+    short_name,
     sides_table,
     summary_of,
     to_csv,
@@ -150,3 +153,19 @@ def test_each_member_is_shown_with_its_proof() -> None:
 def test_long_lists_of_names_are_summed_up() -> None:
     assert summary_of(["a", "b"]) == "a, b"
     assert summary_of(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_a_fused_layer_is_shown_by_its_operator_that_has_a_twin() -> None:
+    conv = replace(answers.unpaired_layer(0), node="conv", layer="conv", flags=("inner",))
+    relu = replace(answers.layer(1), node="relu", layer="conv")
+    other = answers.layer(2)
+    assert row_of((conv, relu, other), "conv") == "relu"
+    assert row_of((conv, relu, other), "relu") == "relu"
+    assert row_of((conv, relu, other), other.node) == other.node
+    assert row_of((conv, relu, other), "unknown") == "unknown"
+
+
+def test_long_names_keep_their_end() -> None:
+    assert short_name("/a/Conv") == "/a/Conv"
+    assert short_name("/backbone" * 9 + "/Conv").endswith("/Conv")
+    assert len(short_name("x" * 200)) == 36

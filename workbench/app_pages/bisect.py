@@ -13,7 +13,7 @@ from workbench.job_records import Event, JobStatus
 from workbench.projects import Project
 from workbench.run_page import PAGES, run_page
 from workbench.runs import partial_records, read_bisect_options
-from workbench.tables import bisect_table, summary_of, to_csv
+from workbench.tables import bisect_table, short_name, summary_of, to_csv
 from workbench.widgets import plain
 
 _VERDICTS = {
@@ -128,7 +128,7 @@ def _proof(word: str, step: BisectStep, place: str, color: str) -> None:
 
 
 def _place(step: BisectStep) -> str:
-    return f"candidate up to {plain(step.layer)}" if step.layer else "candidate for nothing yet"
+    return f"candidate up to {plain(short_name(step.layer))}" if step.layer else "candidate for nothing yet"
 
 
 def _strip(steps: tuple[BisectStep, ...], length: int, threshold_db: float) -> None:

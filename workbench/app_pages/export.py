@@ -71,9 +71,13 @@ def _no_answer(search: JobStatus | None) -> None:
 
 
 def _what(search: JobStatus, result: SearchResult) -> None:
-    names = widgets.plain(summary_of(result.fallback, shown=6)) if result.fallback else "no layer"
+    count = len(result.fallback)
+    words = {0: "No layer", 1: "1 layer"}.get(count, f"{count} layers")
     when = widgets.ago(time.time() - search.created)
-    st.markdown(f"**{names}** in {result.precision.upper()}, by the search of {when}")
+    shown = score(result.score, result.unit)
+    widgets.verdict(f"{words} in {result.precision.upper()}, {result.metric} {shown}")
+    names = f"{widgets.plain(summary_of(result.fallback, shown=6))} · " if result.fallback else ""
+    st.caption(f"{names}search of {when}")
     if not result.reached:
         st.warning("This set does not reach the target of the search.", icon=":material/warning:")
 

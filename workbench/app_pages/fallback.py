@@ -58,10 +58,7 @@ def _headline(result: SearchResult) -> None:
     else:
         count = len(result.fallback)
         words = "1 layer" if count == 1 else f"{count} layers"
-        claim = "Taking any one of them back to INT8 misses the target." if result.minimal else ""
-        widgets.verdict(
-            f"Keep {words} in {precision} and the score is {shown}", f"{plain(result.reason)}. {claim}"
-        )
+        widgets.verdict(f"Keep {words} in {precision} and the score is {shown}", f"{plain(result.reason)}.")
 
 
 def _levels(result: SearchResult) -> None:

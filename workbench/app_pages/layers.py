@@ -14,7 +14,7 @@ from workbench.job_records import JobStatus
 from workbench.layer_sheet import layer_sheet
 from workbench.projects import Project
 from workbench.run_page import run_page
-from workbench.tables import filter_layers, layer_table, painted, to_csv, unpaired_table, worst_first
+from workbench.tables import filter_layers, layer_table, painted, row_of, to_csv, unpaired_table, worst_first
 
 _CHART, _TABLE = "layers.chart", "layers.table"
 _MEASURE_NAMES: dict[Measure, str] = {"cosine": "Cosine", "sqnr": "SQNR"}
@@ -37,6 +37,9 @@ def page() -> None:
 
 def _show(_: Project, status: JobStatus) -> None:
     result = context.answer_of(status, Comparison)
+    selected = row_of(result.layers, state.session().layer)
+    if selected != state.session().layer:
+        state.select_layer(selected)
     _summary(result)
     widgets.notices(result.warnings)
     measure = _measure()

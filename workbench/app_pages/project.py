@@ -8,6 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from analyzers.errors import InputError
 from workbench import context, state, widgets
 from workbench.command_line import command_line
 from workbench.demo import builtin_tasks, demo_project, missing_files
@@ -22,8 +23,8 @@ from workbench.projects import (
     new_project,
     with_source,
 )
-from workbench.run_page import PAGES, start, start_button
-from workbench.runs import all_runs, request_for, runs_of
+from workbench.run_page import PAGES, start_button
+from workbench.runs import all_runs, request_for, runs_of, start_run
 from workbench.slots import ANNOTATIONS, CALIBRATION, CANDIDATE, DATA, REFERENCE, TASK, look_at, slot
 from workbench.uploads import Staged
 
@@ -62,7 +63,10 @@ def _welcome() -> None:
             disabled=bool(lacking),
             help=f"Not in this installation: {', '.join(lacking)}" if lacking else None,
         ):
-            _open_demo()
+            try:
+                _open_demo()
+            except InputError as error:
+                widgets.failure(error)
         if st.button("New project", icon=":material/add:"):
             context.keep(new_project("New project"))
             st.rerun()
@@ -77,9 +81,9 @@ def _open_demo() -> None:
     same = [p for p in list_projects(jobs.workspace) if p.is_demo and _same_inputs(p, demo)]
     opened = same[0] if same else demo
     context.keep(opened)
-    done = [s for s in runs_of(jobs, opened, "compare") if s.state in ("done", "queued", "running")]
-    if not done:
-        start(opened, "compare")
+    for kind, _, _ in _ACTIONS:
+        if not any(s.state in ("done", "queued", "running") for s in runs_of(jobs, opened, kind)):
+            opened, _ = start_run(jobs, opened, kind)
     st.switch_page(PAGES["compare"])
 
 
@@ -187,10 +191,10 @@ def _task(opened: Project) -> None:
     options = [*builtin, own, sliced, whole]
     with st.container(border=True):
         chosen = st.selectbox(
-            "**Task**: how pictures become tensors, and outputs a score",
+            "Task",
             options,
             index=_task_index(opened, options, builtin, (own, sliced, whole)),
-            placeholder="Choose a task",
+            placeholder="How pictures become tensors, and outputs a score",
             key=f"project.task.choice.{opened.id}",
         )
         if chosen in builtin and opened.task is not None:
