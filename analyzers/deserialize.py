@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -44,8 +44,13 @@ def from_json(kind: type[Record], value: object, *, where: str = "") -> Record:
     return record
 
 
-def read_record(kind: type[Record], path: Path) -> Record:
+def read_record(kind: type[Record], path: Path, *, beside: Collection[str] = ()) -> Record:
     """Read a record from a JSON file.
+
+    Args:
+        kind: The record class.
+        path: The file.
+        beside: Keys of the file that are not the record's; left out.
 
     Raises:
         InputError: The file is absent, no JSON, or holds something else.
@@ -60,6 +65,8 @@ def read_record(kind: type[Record], path: Path) -> Record:
         raise InputError(
             "malformed_result", "The file is not JSON", where=str(path), hint="Give a file that --json wrote"
         ) from cause
+    if isinstance(value, dict):
+        value = {key: item for key, item in value.items() if key not in beside}
     return from_json(kind, value, where=str(path))
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from analyzers.errors import TearlineError
-from workbench.commands import bisect, compare, export, quantize, search, ui
+from workbench.commands import bisect, compare, demo, export, quantize, search, ui
 from workbench.commands.running import StoppedError
 from workbench.commands.words import bad_option, error_line
 
@@ -49,6 +49,7 @@ for _command, _examples in (
     (bisect.bisect, bisect.EXAMPLES),
     (search.search, search.EXAMPLES),
     (export.export, export.EXAMPLES),
+    (demo.demo, demo.EXAMPLES),
     (ui.ui, ui.EXAMPLES),
 ):
     app.command(epilog=_epilog(_examples), context_settings=_CONTEXT)(_command)

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analyzers import api, opening, run_search
+from analyzers import api
 from analyzers.deserialize import from_json
-from analyzers.exporters._search_file import SearchFile, search_json
-from analyzers.exporting import export_search, provenance_of, requantize_search
+from analyzers.exporters._search_file import search_json
+from analyzers.exporting import export_search, requantize_search
 from analyzers.steps import Steps
+from sample_models.demo import demo_paths
 from workbench.requests import (
     BisectRequest,
     CompareRequest,
+    DemoRequest,
     ExportRequest,
     QuantizeRequest,
     RequantizeRequest,
     SearchRequest,
 )
+from workbench.tour import search_file_steps, tour_steps
 
 
 def _quantize(params: object) -> Steps[object]:
@@ -47,10 +50,11 @@ def _bisect(params: object) -> Steps[object]:
 
 def _search(params: object) -> Steps[object]:
     request = from_json(SearchRequest, params)
-    pair = yield from opening.open_pair(request.inputs)
-    result = yield from run_search.search_pair(pair, request.inputs, request.options)
-    # The file says what it came from, so that an export needs nothing else.
-    return search_json(SearchFile(result, request.inputs, request.options, provenance_of(pair)))
+    return search_json((yield from search_file_steps(request.inputs, request.options)))
+
+
+def _demo(params: object) -> Steps[object]:
+    return tour_steps(from_json(DemoRequest, params), demo_paths())
 
 
 def _export(params: object) -> Steps[object]:
@@ -74,4 +78,5 @@ KINDS: dict[str, Callable[[object], Steps[object]]] = {
     "search": _search,
     "export": _export,
     "requantize": _requantize,
+    "demo": _demo,
 }

@@ -56,6 +56,10 @@ class BisectRequest:
     options: BisectOptions = field(default_factory=BisectOptions)
 
 
+# Keys of a search's JSON beside those of ``SearchResult``: what it was run on.
+BESIDE_A_SEARCH = ("inputs", "options", "provenance")
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """Find the cheapest fallback set that reaches a target; kind "search"."""
@@ -98,3 +102,18 @@ class RequantizeRequest:
     calibration: Path
     output: Path
     allow_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRequest:
+    """Go the whole way on the shipped detector; kind "demo".
+
+    Attributes:
+        workspace: Folder that keeps scored plans and the exported file.
+        workers: Processes that run models.
+        samples: See ``Inputs.samples``.
+    """
+
+    workspace: Path
+    workers: int = 1
+    samples: str | None = None

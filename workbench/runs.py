@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from analyzers.deserialize import from_json, read_record
 from analyzers.errors import InputError
-from analyzers.exporters._search_file import read_search
 from analyzers.records import (
     BisectOptions,
     BisectResult,
@@ -33,7 +31,7 @@ from workbench.projects import (
     save_project,
     search_options,
 )
-from workbench.requests import BisectRequest, CompareRequest, SearchRequest
+from workbench.requests import BESIDE_A_SEARCH, BisectRequest, CompareRequest, SearchRequest
 
 Answer = TypeVar("Answer", Comparison, BisectResult, SearchResult)
 Partial = TypeVar("Partial", Trial, BisectStep)
@@ -140,10 +138,8 @@ def read_answer(jobs: Jobs, job_id: str, answer: type[Answer]) -> Answer:
         KeyError: There is no such job.
         InputError: The file is damaged or from another version.
     """
-    # A search's file also says what it was run on.
-    read: Any = read_search if answer is SearchResult else partial(read_record, answer)
-    result: Answer = read(jobs.result_path(job_id))
-    return result
+    beside = BESIDE_A_SEARCH if answer is SearchResult else ()
+    return read_record(answer, jobs.result_path(job_id), beside=beside)
 
 
 def partial_records(events: tuple[Event, ...], kind: type[Partial]) -> tuple[Partial, ...]:

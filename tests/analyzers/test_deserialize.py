@@ -104,3 +104,8 @@ def test_a_value_that_is_no_utf8_is_an_input_error(tmp_path):
     (tmp_path / "r.json").write_bytes(json.dumps({"name": "a"}).encode("utf-16"))
     with pytest.raises(InputError):
         read_record(Part, tmp_path / "r.json")
+
+
+def test_what_stands_beside_the_record_can_be_left_out(tmp_path):
+    write_json({**to_json(Part("a")), "provenance": {}}, tmp_path / "r.json")
+    assert read_record(Part, tmp_path / "r.json", beside=("provenance",)) == Part("a")

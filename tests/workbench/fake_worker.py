@@ -23,7 +23,9 @@ def count(params):
     """Yield a step per number; misbehave where asked to."""
     for i in range(params["n"]):
         time.sleep(params.get("pause", 0.0))
-        yield Step("count", i + 1, params["n"], record=Trial((f"layer_{i}",), i / 10, 4, 0.5))
+        text = f"number {i + 1} of {params['n']}"
+        record = Trial((f"layer_{i}",), i / 10, 4, 0.5)
+        yield Step("count", i + 1, params["n"], "" if params.get("silent") else text, record)
         if i == params.get("wrong_at"):
             raise InputError(
                 "wrong_shape", "Input 'x' wants 3 channels", where="a.npz", hint="Check the data"

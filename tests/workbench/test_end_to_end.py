@@ -152,17 +152,16 @@ def _spoil(folder: Path, name: str, data: bytes | None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("role", "name", "make", "code"),
+    ("command", "role", "name", "make", "code"),
     [
-        ("candidate", "no.onnx", lambda good: None, "file_absent"),
-        ("candidate", "lfs.onnx", lambda good: LFS_POINTER, "not_a_model"),
-        ("candidate", "cut.onnx", lambda good: good[: len(good) // 2], "truncated_model"),
-        ("reference", "int8.onnx", lambda good: None, "already_quantized"),
-        ("data", "nothing.npz", lambda good: None, "file_absent"),
-        ("data", "text.npz", lambda good: b"hello", "malformed_inputs"),
+        ("compare", "candidate", "no.onnx", lambda good: None, "file_absent"),
+        ("compare", "candidate", "lfs.onnx", lambda good: LFS_POINTER, "not_a_model"),
+        ("compare", "candidate", "cut.onnx", lambda good: good[: len(good) // 2], "truncated_model"),
+        ("bisect", "reference", "int8.onnx", lambda good: None, "already_quantized"),
+        ("compare", "data", "nothing.npz", lambda good: None, "file_absent"),
+        ("compare", "data", "text.npz", lambda good: b"hello", "malformed_inputs"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["compare", "bisect"])
 def test_bad_input_is_one_line_exit_2_and_no_file(folder, command, role, name, make, code):
     (folder / "bad.json").unlink(missing_ok=True)
     name = _spoil(folder, name, make((folder / "int8.onnx").read_bytes()))
@@ -230,3 +229,48 @@ def test_ctrl_c_cancels_within_a_second(folder):
     assert "Traceback" not in err
     assert json.loads((run / "status.json").read_text())["state"] == "cancelled"
     assert not (folder / "answer.json").exists()
+
+
+def test_the_demo_goes_the_whole_way(tmp_path):
+    done = tearline("demo", "--samples", "6", "--workers", "2", "--json", "demo.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "demo.json").read_text())
+    assert set(said) == {"compare", "bisect", "search", "export"}
+    assert said["compare"]["coverage"] > 0.9
+    assert said["bisect"]["steps"]
+    assert said["search"]["trials"]
+    [exported] = said["export"]["files"]
+    assert Path(exported).is_file()
+    commands = [line for line in done.stdout.splitlines() if line.startswith("$ tearline ")]
+    assert [line.split()[2] for line in commands] == ["compare", "bisect", "search", "export"]
+
+
+def test_a_search_is_exported_and_read_back(folder):
+    done = tearline(
+        "search", *PAIR, "--metric", "slice-sqnr", "--target", "15", "--json", "search.json", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads((folder / "search.json").read_text())
+    assert said["reached"] is True
+    assert "conv1" in said["fallback"]
+    assert said["score"] >= 15 > said["candidate_score"]
+    for name in ("onnx", "onnx-sim", "ort", "markdown", "json"):
+        done = tearline("export", "search.json", "--format", name, "-o", f"out-{name}", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert f"out of INT8, as read back: {', '.join(said['fallback'])}" in done.stdout
+        assert (folder / f"out-{name}").is_file()
+
+
+def test_a_target_out_of_reach_is_exit_1_with_an_answer(folder):
+    done = tearline("search", *PAIR, "--metric", "sqnr", "--target", "190", "--json", "far.json", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    assert "NOT reached" in done.stdout
+    assert json.loads((folder / "far.json").read_text())["reached"] is False
+
+
+def test_bisect_finds_the_spoiled_layer(folder):
+    done = tearline("bisect", *PAIR, "--json", "bisect.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    said = json.loads((folder / "bisect.json").read_text())
+    assert [c["layer"] for c in said["culprits"]][:1] == ["conv1"]
+    assert "culprit: conv1" in done.stdout

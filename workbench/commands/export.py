@@ -48,7 +48,8 @@ def export(
 ) -> None:
     """Write the answer of a search for a toolchain, and read it back to be sure."""
     from analyzers.exporters import ExportResult, find_exporter
-    from workbench.commands.report import export_lines, format_lines, show, warn
+    from workbench.commands.export_report import export_lines, format_lines
+    from workbench.commands.report import show, warn
     from workbench.commands.running import run_job
     from workbench.requests import ExportRequest
 

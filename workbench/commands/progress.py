@@ -26,29 +26,29 @@ def progress() -> Iterator[Show]:
 
 def describe(status: JobStatus) -> str:
     """Return a line such as ``compare 12/128, 0:41 left``."""
-    parts = [status.stage]
-    if status.total:
-        parts.append(f"{status.done}/{status.total}")
-    line = " ".join(parts)
+    if not status.total:
+        return f"{status.stage}, {duration(status.seconds)} so far"
+    line = f"{status.stage} {status.done}/{status.total}"
     if status.eta_seconds is not None and status.done < status.total:
         line += f", {duration(status.eta_seconds)} left"
     return line
 
 
 def _lines() -> Show:
-    shown_stage = ""
-    shown_at = 0.0
+    known: set[str] = set()
+    shown_at = time.monotonic()
 
     def show(status: JobStatus, events: tuple[Event, ...]) -> None:
-        nonlocal shown_stage, shown_at
+        nonlocal shown_at
         for event in events:
-            if event.text and (event.record is not None or event.stage != shown_stage):
+            if event.text and (event.record is not None or event.stage not in known):
                 say(f"{event.stage}: {event.text}")
-                shown_stage, shown_at = event.stage, time.monotonic()
-        now = time.monotonic()
-        if status.stage and (status.stage != shown_stage or now - shown_at >= _LINE_SECONDS):
+                known.add(event.stage)
+                shown_at = time.monotonic()
+        if status.stage and time.monotonic() - shown_at >= _LINE_SECONDS:
             say(describe(status))
-            shown_stage, shown_at = status.stage, now
+            known.add(status.stage)
+            shown_at = time.monotonic()
 
     return show
 

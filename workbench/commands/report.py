@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from analyzers.exporters import ExportResult, all_exporters
 from analyzers.records import (
     BisectResult,
     BisectStep,
@@ -19,6 +18,7 @@ from workbench.commands.words import cosine, decibels, harmless, number, printab
 
 _GAP = "  "
 _SHOWN_UNPAIRED = 10
+_SHOWN_NAMES = 8
 
 
 def show(lines: Sequence[str]) -> None:
@@ -56,6 +56,11 @@ def quantization_lines(result: QuantizeResult) -> list[str]:
 
 def comparison_lines(result: Comparison) -> list[str]:
     """Return a row per operator, then the summary, which a terminal shows last."""
+    return [*layer_table(result.layers), "", *comparison_summary(result)]
+
+
+def layer_table(layers: Sequence[LayerRecord]) -> list[str]:
+    """Return a row per operator."""
     heads = (
         "",
         "node",
@@ -68,8 +73,12 @@ def comparison_lines(result: Comparison) -> list[str]:
         "worst part",
         "flags",
     )
-    rows = [_layer_row(layer) for layer in result.layers]
-    lines = [*table(heads, rows, right=(*heads[3:8],)), ""]
+    return table(heads, [_layer_row(layer) for layer in layers], right=heads[3:8])
+
+
+def comparison_summary(result: Comparison) -> list[str]:
+    """Return what a comparison found, without the rows."""
+    lines: list[str] = []
     marked = sum("fallback_candidate" in layer.flags for layer in result.layers)
     lines.append(f"* {marked} operators below cosine {result.threshold:g}: first fallback candidates")
     lines.append(f"{result.coverage:.1%} of the layers paired, {result.samples} samples, mode {result.mode}")
@@ -91,7 +100,7 @@ def comparison_lines(result: Comparison) -> list[str]:
 
 def bisection_lines(result: BisectResult) -> list[str]:
     """Return every hybrid that was run, then the culprits."""
-    heads = ("cut", "after layer", "direction", "repaired", "SQNR dB", "")
+    heads = ("cut", "after layer", "direction", "SQNR dB", "", "repaired")
     lines = [*table(heads, [_bisect_row(s) for s in result.steps], right=("cut", "SQNR dB")), ""]
     lines.append(f"first divergence: {result.first_divergence or 'none'}")
     for culprit in result.culprits:
@@ -114,8 +123,7 @@ def search_lines(result: SearchResult) -> list[str]:
     """Return the front, then the answer."""
     heads = ("layers", "score", "islands", "fallback")
     rows = [
-        (str(p.layers), score(p.score, result.unit), str(p.islands), ", ".join(p.fallback))
-        for p in result.front
+        (str(p.layers), score(p.score, result.unit), str(p.islands), _some(p.fallback)) for p in result.front
     ]
     shown = {
         "reference": result.reference_score,
@@ -137,24 +145,6 @@ def search_lines(result: SearchResult) -> list[str]:
     )
     lines.append(f"fallback in {result.precision}: {', '.join(result.fallback) or 'none needed'}")
     lines.append(f"{'reached' if result.reached else 'NOT reached'}: {result.reason}")
-    return lines
-
-
-def format_lines() -> list[str]:
-    """Return a row per export format."""
-    rows = [
-        (e.name, e.title, e.version, "run in the toolchain" if e.tier == 1 else "after its documentation")
-        for e in all_exporters().values()
-    ]
-    return table(("name", "what", "written for", "checked"), rows)
-
-
-def export_lines(result: ExportResult) -> list[str]:
-    """Return what was written and what it holds."""
-    lines = [f"wrote: {path}" for path in result.files]
-    lines.append(f"out of INT8, as read back: {', '.join(result.fallback) or 'no layer'}")
-    if result.unmapped:
-        lines.append(f"no name for these in {result.format}, they stay INT8: {', '.join(result.unmapped)}")
     return lines
 
 
@@ -184,12 +174,20 @@ def _worst_part(layer: LayerRecord) -> str:
     return f"{part.name or index} {decibels(part.sqnr_db)} dB"
 
 
+def _some(names: Sequence[str]) -> str:
+    """Return names for a row; whole layers of a network would fill the screen."""
+    if len(names) <= _SHOWN_NAMES:
+        return ", ".join(names)
+    shown = ", ".join(names[: _SHOWN_NAMES // 2])
+    return f"{shown} and {len(names) - _SHOWN_NAMES // 2} more"
+
+
 def _bisect_row(step: BisectStep) -> tuple[str, ...]:
     return (
         str(step.cut),
         step.layer or "-",
         step.direction,
-        ", ".join(step.repaired),
         decibels(step.sqnr_db),
         "bad" if step.is_bad else "good",
+        ", ".join(step.repaired),
     )

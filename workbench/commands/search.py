@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from analyzers.deserialize import read_record
 from workbench.commands.compose import takes
 from workbench.commands.options import Asked, one_of, read_asked
 from workbench.commands.words import bad_option
@@ -69,11 +71,10 @@ def search(
     Exits with 1 if the target is not reached. Trials are kept in the workspace: a search that was stopped
     goes on where it was.
     """
-    from analyzers.exporters._search_file import read_search
-    from analyzers.records import RULES, SearchOptions
+    from analyzers.records import RULES, SearchOptions, SearchResult
     from workbench.commands.report import search_lines, show, warn
     from workbench.commands.running import run_job
-    from workbench.requests import SearchRequest
+    from workbench.requests import BESIDE_A_SEARCH, SearchRequest
 
     _check(asked, target=target, max_drop=max_drop, budget=budget, holdout=holdout)
     inputs = replace(
@@ -90,7 +91,8 @@ def search(
         max_layers=max_layers,
         holdout=holdout,
     )
-    result = run_job("search", SearchRequest(inputs, options), read_search, asked.run)
+    read = partial(read_record, SearchResult, beside=BESIDE_A_SEARCH)
+    result = run_job("search", SearchRequest(inputs, options), read, asked.run)
     warn(result.warnings)
     show(search_lines(result))
     if not result.reached:
