@@ -19,7 +19,10 @@ from analyzers.serialize import to_json
 from analyzers.simulate import Simulated, simulate_plan
 
 PLAN_KEY = "tearline.plan"
-_REQUANTIZED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+# What gets integer weights, MatMul once an Add has made it a Gemm; what the session merges into it before
+# that; what may lie between it and the QuantizeLinear.
+_REQUANTIZED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_MERGED = frozenset({"BatchNormalization", "Add", "Mul"})
 _BETWEEN = frozenset({"Relu", "Clip"})
 _MOST_NAMES = 5
 
@@ -46,11 +49,12 @@ def executable_plan(pair: Pair, plan: Plan) -> Simulated:
 
 def guard(graph: ir.Graph) -> tuple[str, ...]:
     """Put exact Cast pairs where the session would take over float weights; return the guarded nodes."""
-    exposed = [node for node in graph if _is_exposed(node) and _leads_to_quantizer(node.outputs[0])]
-    for node in exposed:
-        result = node.outputs[0]
+    found = [(node, _merged_result(node)) for node in graph if _is_exposed(node)]
+    exposed = [(node, result) for node, result in found if _leads_to_quantizer(result)]
+    for _, result in exposed:
         uses = list(result.uses())
-        value, after = result, node
+        value, after = result, result.producer()
+        assert after is not None
         for dtype in (ir.DataType.DOUBLE, ir.DataType.FLOAT):
             attributes = [ir.AttrInt64("to", dtype)]
             name = f"{result.name}_{dtype.name.lower()}"
@@ -61,7 +65,7 @@ def guard(graph: ir.Graph) -> tuple[str, ...]:
             value, after = cast.outputs[0], cast
         for use in uses:
             use.node.replace_input_with(use.idx, value)
-    return tuple(node.name or "" for node in exposed)
+    return tuple(node.name or "" for node, _ in exposed)
 
 
 def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -87,10 +91,23 @@ def _is_float_constant(value: ir.Value | None) -> bool:
 def _is_dequantized(value: ir.Value | None) -> bool:
     """Return True if a DequantizeLinear made the value; the session moves it past nodes that only copy."""
     producer = None if value is None else value.producer()
-    while producer is not None and is_pass_through(producer):
+    while producer is not None and (is_pass_through(producer) or producer.op_type == "Pad"):
         source = producer.inputs[0]
         producer = None if source is None else source.producer()
     return producer is not None and producer.op_type == "DequantizeLinear"
+
+
+def _merged_result(node: ir.Node) -> ir.Value:
+    """Return the result of a node and of what the session merges into it."""
+    while True:
+        result = node.outputs[0]
+        uses = list(result.uses())
+        reader = uses[0].node if len(uses) == 1 else None
+        if reader is None or reader.op_type not in _MERGED:
+            return result
+        if not all(value is result or is_constant(value) for value in reader.inputs):
+            return result
+        node = reader
 
 
 def _leads_to_quantizer(value: ir.Value) -> bool:

@@ -20,9 +20,9 @@ from analyzers.records import Layer, Plan
 def read_layers(path: Path, pair: Pair) -> frozenset[str]:
     """Return the layers that an exported model keeps out of INT8.
 
-    What can be seen is seen: in FP16 a layer's results are half precision, in FP32 its weights are not
-    integers. Only where neither can tell (a layer without weights in FP32 between INT8 neighbours computes
-    as it does in INT8), the file's own statement counts.
+    What can be seen is seen: the weights of such a layer are not integers, and in FP16 half precision holds
+    its results where the candidate stores integers. Only where neither can tell (in FP32 a layer without
+    weights computes between INT8 neighbours as it does in INT8), the file's own statement counts.
 
     Raises:
         InputError: The file is no export of Tearline's.
@@ -36,7 +36,9 @@ def read_layers(path: Path, pair: Pair) -> frozenset[str]:
     for layer in pair.pairing.layers:
         if layer.is_pass_through:
             continue
-        evidence = _is_half(layer, paired) if plan.precision == "fp16" else _has_float_weights(layer, paired)
+        evidence = _has_float_weights(layer, paired)
+        if evidence is not False and plan.precision == "fp16":
+            evidence = _is_half(layer, paired, pair.paired)
         if evidence is None or not layer.is_quantized:
             evidence = layer.name in plan.fallback
         if evidence:
@@ -60,14 +62,23 @@ def _stated_plan(model: ir.Model, path: Path) -> Plan:
     return from_json(Plan, value, where=str(path))
 
 
-def _is_half(layer: Layer, paired: Paired) -> bool | None:
-    """Return True if half precision holds any result of the layer; None if there is no telling."""
+def _is_half(layer: Layer, paired: Paired, original: Paired) -> bool | None:
+    """Return True if half precision holds a result of the layer that the candidate stores as integers.
+
+    A result that the candidate does not store tells nothing: it is rounded where a neighbour reads it, too.
+    """
     seen: list[bool] = []
-    for value in _results(layer, paired):
+    for value, stored in zip(_results(layer, paired), _results(layer, original), strict=True):
         twin = paired.matches.values.get(paired.ours.core(value))
-        if twin is not None and value.dtype != ir.DataType.FLOAT16:
+        if twin is not None and value.dtype != ir.DataType.FLOAT16 and _is_stored(stored, original):
             seen.append(twin.dtype == ir.DataType.FLOAT16 or any(map(_is_cast_to_half, _readers(twin))))
     return any(seen) if seen else None
+
+
+def _is_stored(value: ir.Value, original: Paired) -> bool:
+    core = original.ours.core(value)
+    twin = original.matches.values.get(core)
+    return twin is not None and core not in original.matches.inner and twin in original.theirs.storage
 
 
 def _readers(value: ir.Value) -> list[ir.Node]:
@@ -80,7 +91,7 @@ def _is_cast_to_half(node: ir.Node) -> bool:
 
 def _results(layer: Layer, paired: Paired) -> list[ir.Value]:
     names = set(layer.nodes)
-    nodes = [node for node in paired.grouping.layer_of if node.name in names]
+    nodes = sorted((n for n in paired.grouping.layer_of if n.name in names), key=lambda n: n.name or "")
     return [value for node in nodes for value in node.outputs]
 
 

@@ -18,10 +18,16 @@ def write(request: ExportRequest) -> Written:
     kept = to_half(simulated.model, simulated.half_values)
     path = graph.save_model(simulated.model, request.output.parent, name=request.output.name)
     notices = [*constant_notices(request.pair, request.plan)]
+    if simulated.half_values:
+        text = (
+            "Trials round at fixed places, float16 nodes where the runtime does, and INT8 layers amplify the "
+            "difference: score this file before you rely on the score of the search"
+        )
+        notices.append(Notice("rounds_elsewhere", text))
     if kept:
         text = "ONNX has no float16 form of these operators, so they compute in float32 and store float16: "
         notices.append(Notice("no_half_form", text + ", ".join(kept), kept[0]))
-    return Written(notices=(*notices, *session_notices(path, request, may_be_better=True)))
+    return Written(notices=(*notices, *session_notices(path, request, rounds_elsewhere=True)))
 
 
 ENTRY = Exporter(

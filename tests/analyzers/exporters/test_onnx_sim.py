@@ -103,6 +103,7 @@ CONSTANTS = {
     "wi": np.ones((4, 4, 1, 1), np.int8),
     "zi": np.array(0, np.int8),
     "b": np.ones(4, np.float32),
+    "b4": np.ones((1, 4, 1, 1), np.float32),
     "low": np.array(0, np.float32),
 }
 CONV = "Conv<kernel_shape=[1,1]>(xd, w)"
@@ -126,6 +127,8 @@ def guarded(folder: Path, op: str, after: str) -> tuple[str, ...]:
         "k = Clip(c, low)\n    last = Relu(k)",
         "r = Relu(c)\n    last = MaxPool<kernel_shape=[1,1]>(r)",
         "t = Transpose<perm=[0,1,3,2]>(c)\n    last = Relu(t)",
+        "n = BatchNormalization(c, b, b, b, b)\n    last = Relu(n)",
+        "m = Mul(c, low)\n    a = Add(b4, m)\n    last = Relu(a)",
     ],
 )
 def test_float_weights_between_integers_are_guarded(after: str, tmp_path: Path) -> None:
@@ -140,6 +143,7 @@ def test_a_float_bias_beside_integer_weights_is_guarded(tmp_path: Path) -> None:
     ("op", "after"),
     [
         (CONV, "last = Sigmoid(c)"),
+        (CONV, "last = Add(c, xd)"),
         (CONV, "h = Cast<to=10>(c)\n    last = Cast<to=1>(h)"),
         ("Conv<kernel_shape=[1,1]>(x, w)", "last = Relu(c)"),
         ("Conv<kernel_shape=[1,1]>(xd, wd)", "last = Relu(c)"),
@@ -148,6 +152,36 @@ def test_a_float_bias_beside_integer_weights_is_guarded(tmp_path: Path) -> None:
 )
 def test_what_the_session_leaves_alone_is_not_guarded(op: str, after: str, tmp_path: Path) -> None:
     assert guarded(tmp_path, op, after) == ()
+
+
+@pytest.mark.parametrize(
+    "op", ["[op] last = Gemm(f, wg, b)", "[op] c = MatMul(f, wg)\n        last = Add(c, b)"]
+)
+def test_products_of_matrices_are_guarded(op: str, tmp_path: Path) -> None:
+    text = """
+    net (float[4,4] x) => (float[4,4] y)
+    {
+        xq = QuantizeLinear(x, s, z)
+        f = DequantizeLinear(xq, s, z)
+        OP
+        q = QuantizeLinear(last, s, z)
+        y = DequantizeLinear(q, s, z)
+    }
+    """
+    weights = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4) * [[1], [1], [1], [100]]
+    model = onnx.parser.parse_model(HEADER.replace("{opset}", "13") + text.replace("OP", op))
+    for name, array in (CONSTANTS | {"wg": weights.astype(np.float32)}).items():
+        if name in {"s", "z", "b", "wg"}:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "bare.onnx")
+    graph = read_model(tmp_path / "bare.onnx")
+    assert guard(graph.ir.graph) == ("op",)
+    feeds = {"x": np.linspace(-3, 3, 16, dtype=np.float32).reshape(4, 4)}
+    want = open_session(tmp_path / "bare.onnx", is_simulated=True).run(feeds)["y"]
+    got = open_session(save_model(graph.ir, tmp_path / "guarded"), is_plain=True).run(feeds)["y"]
+    harmed = open_session(tmp_path / "bare.onnx", is_plain=True).run(feeds)["y"]
+    np.testing.assert_array_equal(got, want)
+    assert not np.array_equal(harmed, want)
 
 
 def test_a_plan_that_overflowed_in_a_trial_is_refused_with_the_layer(tmp_path: Path) -> None:
