@@ -18,7 +18,7 @@ from analyzers.steps import Steps
 _KEY_SHARE = 0.1
 # A set that promises nearly as much as the best one that missed may well reach the target...
 _NEARLY = 0.9
-_MAX_LIKELY_TRIALS = 8
+_MAX_LIKELY_TRIALS = 4
 # ... and on few samples even unlikely sets cost little: images that may be run for them.
 _UNLIKELY_IMAGES = 200
 # Most proposals are ruled out by trials that are known; there are too many to look at them all.
