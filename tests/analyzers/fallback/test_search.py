@@ -203,7 +203,7 @@ def test_errors_that_cancel_are_reported_and_the_answer_still_holds() -> None:
         good = 0.95 if "l0" in fallback else 0.4
         return good - (0.3 if ("l3" in fallback) != ("l5" in fallback) else 0.0)
 
-    result, _ = run(value, ["l3", "l0", "l5", "l1", "l2", "l4"], size=6)
+    result, _ = run(value, ["l3", "l0", "l5", "l1", "l2", "l4"], size=6, samples=8)
     assert result.reached
     check_claims(result, value)
     assert result.fallback == ("l0",)
