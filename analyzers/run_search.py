@@ -25,7 +25,17 @@ from analyzers.overflow import find_overflow
 from analyzers.pool import WorkerPool
 from analyzers.project import Pair
 from analyzers.ranking import rank_layers
-from analyzers.records import Array, Fidelity, Inputs, Notice, Plan, Ranking, SearchOptions, SearchResult
+from analyzers.records import (
+    Array,
+    Fidelity,
+    Inputs,
+    Notice,
+    Plan,
+    Ranking,
+    Score,
+    SearchOptions,
+    SearchResult,
+)
 from analyzers.steps import Step, Steps
 from analyzers.tasks.metric import metric_warnings
 from analyzers.trial import Scoring, TrialScorer, samples_digest
@@ -86,6 +96,8 @@ class _Run:
             self.pair, self.bench, scoring, executor=self.executor, store=self.store, folder=self.folder
         )
         setting = self._setting(scorer)
+        # Whoever draws the search as it happens needs to know what it is seen against.
+        yield Step("search", record=Score(setting.reference_score, setting.metric, setting.unit))
         if not why_hopeless(setting, target_of(self.options, setting)):
             overflow, cost = yield from self._overflow(scoring)
             scorer = scorer.with_scoring(replace(scoring, overflow=overflow))
