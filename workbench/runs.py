@@ -15,6 +15,7 @@ from analyzers.records import (
     CompareOptions,
     Comparison,
     Inputs,
+    Score,
     SearchOptions,
     SearchResult,
     Trial,
@@ -34,7 +35,7 @@ from workbench.projects import (
 from workbench.requests import BESIDE_A_SEARCH, BisectRequest, CompareRequest, SearchRequest
 
 Answer = TypeVar("Answer", Comparison, BisectResult, SearchResult)
-Partial = TypeVar("Partial", Trial, BisectStep)
+Partial = TypeVar("Partial", Trial, BisectStep, Score)
 
 
 def request_for(project: Project, kind: Kind, jobs: Jobs) -> CompareRequest | BisectRequest | SearchRequest:

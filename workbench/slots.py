@@ -119,7 +119,7 @@ def _fill(project: Project, kind: SlotKind, source: Source | None) -> None:
             index=None,
             accept_new_options=True,
             placeholder=f"Below {root}",
-            key=f"project.{kind.slot}.path.{state.session().uploads}",
+            key=f"project.{kind.slot}.path.{_taken(kind)}",
             label_visibility="collapsed",
         )
         if text:
@@ -129,45 +129,54 @@ def _fill(project: Project, kind: SlotKind, source: Source | None) -> None:
         kind.wanted,
         type=list(kind.types),
         accept_multiple_files=True,
-        key=f"project.{kind.slot}.upload.{state.session().uploads}",
+        key=f"project.{kind.slot}.upload.{_taken(kind)}",
         max_upload_size=UPLOAD_LIMIT_MB,
         help=f"Larger than 2 GB? Set {DATA_ROOT_VARIABLE} to a folder and open the file by its path.",
     )
     if files:
-        _take(project, kind, lambda: _stage(kind.role, files, source))
+        _take(project, kind, lambda: _stage(kind.role, files, source), files)
 
 
 def _stage(role: Role, files: Sequence[UploadedFile], source: Source | None) -> Staged:
     workspace = context.jobs().workspace
-    try:
-        match role:
-            case "model":
-                lacks = source is not None and source.error is not None
-                known = Staged(source.path, source.label, 0) if source is not None and lacks else None
-                return stage_model(workspace, files, known=known)
-            case "set":
-                return stage_set(workspace, files)
-            case "annotations" | "task":
-                return stage_file(workspace, files, role)
-    finally:
-        _release(files)
+    match role:
+        case "model":
+            lacks = source is not None and source.error is not None
+            known = Staged(source.path, source.label, 0) if source is not None and lacks else None
+            return stage_model(workspace, files, known=known)
+        case "set":
+            return stage_set(workspace, files)
+        case "annotations" | "task":
+            return stage_file(workspace, files, role)
 
 
-def _take(project: Project, kind: SlotKind, bring: Callable[[], Staged]) -> None:
-    """Bring a file into the project, look at it, and start over."""
+def _take(
+    project: Project, kind: SlotKind, bring: Callable[[], Staged], files: Sequence[UploadedFile] = ()
+) -> None:
+    """Bring a file into the project, look at it, and start over.
+
+    Another upload may interrupt this run wherever Streamlit is called. Until the project is saved nothing is
+    let go, so the next run just does it again.
+    """
     try:
         with st.spinner("Looking at it..."):
             staged = bring()
-            changed = with_source(project, kind.slot, look_at(staged, kind.role))
-            if staged.annotations is not None and project.annotations is None:
+            source = look_at(staged, kind.role)
+            changed = with_source(context.project() or project, kind.slot, source)
+            if staged.annotations is not None and changed.annotations is None:
                 beside = Staged(staged.annotations, f"from {staged.label}", staged.annotations.stat().st_size)
                 changed = with_source(changed, "annotations", look_at(beside, "annotations"))
+            context.keep(changed)
+            state.count_upload(kind.slot)
+            _release(files)
     except InputError as error:
         widgets.failure(error)
         return
-    context.keep(changed)
-    state.count_upload()
     st.rerun()
+
+
+def _taken(kind: SlotKind) -> int:
+    return state.session().uploads.get(kind.slot, 0)
 
 
 def look_at(staged: Staged, role: Role) -> Source:

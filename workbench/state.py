@@ -12,7 +12,7 @@ from typing import cast
 
 import streamlit as st
 
-from workbench.projects import Kind
+from workbench.projects import Kind, Slot
 
 _KEY = "session"
 _PARAMS = ("project", "job", "layer")
@@ -27,14 +27,14 @@ class Session:
         picked: Kind of job -> id of the run that was chosen; the newest where nothing was.
         asked_job: The job that the address named when the tab was opened.
         layer: Node that is selected on every page.
-        uploads: How many uploads were taken over; part of the uploaders' keys, so that they empty.
+        uploads: Slot -> how many uploads were taken over; part of the uploader's key, so that it empties.
     """
 
     project: str = ""
     picked: Mapping[Kind, str] = field(default_factory=dict)
     asked_job: str = ""
     layer: str = ""
-    uploads: int = 0
+    uploads: Mapping[Slot, int] = field(default_factory=dict)
 
 
 def session() -> Session:
@@ -61,9 +61,10 @@ def select_layer(node: str) -> None:
     _store(replace(session(), layer=node))
 
 
-def count_upload() -> None:
-    """Empty all uploaders."""
-    _store(replace(session(), uploads=session().uploads + 1))
+def count_upload(slot: Slot) -> None:
+    """Empty the uploader of a slot; others may be receiving a file just now."""
+    now = session()
+    _store(replace(now, uploads={**now.uploads, slot: now.uploads.get(slot, 0) + 1}))
 
 
 def show_address(*, project: str = "", job: str = "", layer: str = "") -> None:

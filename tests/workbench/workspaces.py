@@ -58,7 +58,7 @@ def add_run(
         total=64,
         text="",
         seconds=103.0,
-        eta_seconds=41.0 if state == "running" else None,
+        eta_seconds=4100.0 if state == "running" else None,
         error=error,
         updated=time.time(),
     )

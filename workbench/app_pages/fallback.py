@@ -7,7 +7,7 @@ import math
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
-from analyzers.records import SearchResult, Trial
+from analyzers.records import Score, SearchOptions, SearchResult, Trial
 from workbench import context, state, widgets
 from workbench.commands.words import number, score
 from workbench.job_records import Event, JobStatus
@@ -124,23 +124,27 @@ def _show_partial(_: Project, status: JobStatus, events: tuple[Event, ...]) -> N
     trials = partial_records(events, Trial)
     if not trials:
         return
+    reference = next(iter(partial_records(events, Score)), Score(math.nan, "score"))
+    levels = _levels_so_far(trials, reference.value, read_search_options(context.jobs(), status.id))
     st.subheader("Score against cost", anchor=False)
-    _chart(trials, _levels_so_far(trials, status), None, "score", "")
+    _chart(trials, levels, None, reference.metric, reference.unit)
+    target = None if math.isnan(levels.target) else levels.target
     st.dataframe(
-        trial_table(trials, None).iloc[::-1],
+        trial_table(trials, target).iloc[::-1],
         hide_index=True,
         column_config=_trial_columns(),
         alt="Trials so far, newest first",
     )
 
 
-def _levels_so_far(trials: tuple[Trial, ...], status: JobStatus) -> Levels:
+def _levels_so_far(trials: tuple[Trial, ...], reference: float, options: SearchOptions) -> Levels:
     by_stage = {t.stage: t.score for t in trials}
-    options = read_search_options(context.jobs(), status.id)
-    reference = by_stage.get("reference", math.nan)
     target = options.target if options.target is not None else reference - (options.max_drop or 0.0)
     return Levels(
-        reference, by_stage.get("candidate", math.nan), by_stage.get("all-fallback", math.nan), target
+        reference=reference,
+        candidate=by_stage.get("candidate", math.nan),
+        all_fallback=by_stage.get("all-fallback", math.nan),
+        target=target,
     )
 
 

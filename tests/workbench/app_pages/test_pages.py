@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import workbench
+from analyzers.records import Score
 from tests.workbench import answers
 from tests.workbench.workspaces import add_run, event, full_project
 from workbench.job_records import JobError, JobState
@@ -112,7 +113,7 @@ def test_a_live_run_shows_progress_and_can_be_cancelled(
     project = _with_events(workspace, kind, state)
     app = open_app(PAGES[kind], project=project.id)
     assert "Cancel" in labels(app)
-    expected = "waiting" if state == "queued" else "12 of 64, 0:4"
+    expected = "waiting" if state == "queued" else "12 of 64, "
     assert any(expected in str(p.text).replace("\\", "") for p in app.get("progress"))
     assert address(app, "job") == project.runs[-1]
 
@@ -123,6 +124,14 @@ def test_what_is_known_of_a_live_run_is_shown(kind: Kind, workspace: Workspace) 
     app = open_app(PAGES[kind], project=project.id)
     assert len(app.dataframe[0].value) == 5
     assert app.get("vega_lite_chart") or app.get("arrow_vega_lite_chart")
+
+
+def test_a_live_search_is_seen_against_its_target_once_the_reference_is_scored(workspace: Workspace) -> None:
+    trials = answers.trials()[:3]
+    events = (event("search", "", Score(0.3412, "ap")), *(event("search", "", t) for t in trials))
+    project, _ = add_run(workspace, full_project(workspace), "search", "running", events=events)
+    app = open_app(PAGES["search"], project=project.id)
+    assert app.dataframe[0].value["verdict"].tolist() == ["misses", "reaches", "misses"]
 
 
 @pytest.mark.parametrize("kind", PAGES)
