@@ -11,23 +11,8 @@ import pytest
 from analyzers.backends.onnxruntime import open_session
 from analyzers.canonical import to_qdq
 from analyzers.graph import read_model, save_model
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-    samples,
-)
+from tests.networks import NETWORKS, PLAIN, PLAIN_SHAPES, build, quantized, samples
 
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
 INTEGER_OPERATORS = ("QLinear", "QGemm")
 
 

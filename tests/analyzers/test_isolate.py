@@ -11,23 +11,7 @@ from analyzers.graph import save_model, with_outputs
 from analyzers.isolate import isolate
 from analyzers.project import Pair, open_models
 from analyzers.records import Array
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-    samples,
-)
-
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
+from tests.networks import NETWORKS, PLAIN, PLAIN_SHAPES, build, quantized, samples
 
 
 def isolated_values(pair: Pair, folder: Path) -> dict[str, tuple[Array, Array]]:

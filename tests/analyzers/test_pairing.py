@@ -7,22 +7,7 @@ import pytest
 
 from analyzers.errors import PairingError
 from analyzers.project import Pair, open_models
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-)
-
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
+from tests.networks import NETWORKS, build, quantized
 
 
 def opened(name: str, folder: Path, *, form: str = "QDQ", opset: int = 13) -> Pair:

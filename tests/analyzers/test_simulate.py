@@ -12,23 +12,7 @@ from analyzers.graph import save_model
 from analyzers.project import Pair, open_models
 from analyzers.records import RULES, Array, Plan, Precision, Rule
 from analyzers.simulate import simulate, simulate_plan
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-    samples,
-)
-
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
+from tests.networks import NETWORKS, PLAIN, PLAIN_SHAPES, SILU, SILU_SHAPES, build, quantized, samples
 
 
 @pytest.fixture(

@@ -13,23 +13,7 @@ from analyzers.project import Pair, open_models
 from analyzers.records import Plan, Rule
 from analyzers.simulate import simulate
 from analyzers.switches import mask_of, switch_layers
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-    samples,
-)
-
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
+from tests.networks import NETWORKS, build, quantized, samples
 
 
 @pytest.fixture(

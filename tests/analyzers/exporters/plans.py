@@ -20,23 +20,8 @@ from analyzers.records import (
     SearchResult,
     Trial,
 )
-from tests.networks import (
-    ATTENTION,
-    ATTENTION_SHAPES,
-    PLAIN,
-    PLAIN_SHAPES,
-    SILU,
-    SILU_SHAPES,
-    build,
-    quantized,
-    samples,
-)
+from tests.networks import NETWORKS, build, quantized, samples
 
-NETWORKS = {
-    "plain": (PLAIN, PLAIN_SHAPES),
-    "silu": (SILU, SILU_SHAPES),
-    "attention": (ATTENTION, ATTENTION_SHAPES),
-}
 FORMS = ("QDQ", "QOperator")
 
 
