@@ -47,6 +47,22 @@ def add_run(
     """Write the folder of a job in this state; a running one is "worked on" by this process."""
     inputs = inputs_of(project, workspace)
     assert inputs is not None
+    request = _request(kind, inputs)
+    return add_job(workspace, project, kind, request, state, result=result, events=events, error=error)
+
+
+def add_job(
+    workspace: Workspace,
+    project: Project,
+    kind: str,
+    request: object,
+    state: JobState,
+    *,
+    result: object = None,
+    events: tuple[Event, ...] = (),
+    error: JobError | None = None,
+) -> tuple[Project, str]:
+    """The same for a job of any kind."""
     run = new_run(workspace)
     status = JobStatus(
         run.name,
@@ -70,7 +86,7 @@ def add_run(
         claim = Claim(os.getpid(), psutil.Process().create_time())
         (run / "worker.json").write_text(json.dumps(to_json(claim)))
     # A job with a parent is left alone by the queue of the app.
-    job = Job(kind, to_json(_request(kind, inputs)), time.time() - 200, parent=os.getpid())
+    job = Job(kind, to_json(request), time.time() - 200, parent=os.getpid())
     (run / "job.json").write_text(json.dumps(to_json(job)))
     project = replace(project, runs=(*project.runs, run.name))
     save_project(workspace, project)

@@ -12,11 +12,14 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import workbench
+from analyzers.exporters import ExportResult
+from analyzers.exporting import Requantized
 from analyzers.records import Score
 from tests.workbench import answers
-from tests.workbench.workspaces import add_run, event, full_project
+from tests.workbench.workspaces import add_job, add_run, event, full_project
 from workbench.job_records import JobError, JobState
-from workbench.projects import Kind, Project, new_project, save_project
+from workbench.projects import Kind, Project, Source, new_project, save_project
+from workbench.requests import ExportRequest, RequantizeRequest
 from workbench.store import WORKSPACE_VARIABLE, Workspace, open_workspace
 
 APP = str(Path(workbench.__file__).with_name("app.py"))
@@ -256,6 +259,75 @@ def test_fallback_says_when_nothing_is_needed(workspace: Workspace) -> None:
     assert "The candidate passes as it is" in words(app)
 
 
+EXPORT = "app_pages/export.py"
+
+
+def test_export_waits_for_a_search(workspace: Workspace) -> None:
+    project = full_project(workspace)
+    save_project(workspace, project)
+    assert "There is no fallback set yet" in words(open_app(EXPORT, project=project.id))
+    project = _with_events(workspace, "search", "running")
+    assert "still running" in words(open_app(EXPORT, project=project.id))
+
+
+def test_export_offers_every_format_and_says_what_it_is(workspace: Workspace) -> None:
+    app = open_app(EXPORT, project=_done(workspace, "search").id)
+    assert "2 layers in FP16, ap 0.3301" in words(app)
+    assert set(app.radio(key="export.format").options) >= {
+        "onnx",
+        "onnx-sim",
+        "ort",
+        "rknn",
+        "markdown",
+        "json",
+    }
+    assert "Write it" in labels(app)
+    assert any("tearline export" in c.value for c in app.code)
+
+
+def test_what_was_exported_can_be_seen_and_fetched(workspace: Workspace) -> None:
+    project, files = _exported(workspace, "ort")
+    app = open_app(EXPORT, project=project.id)
+    app.radio(key="export.format").set_value("ort").run()
+    assert not app.exception
+    assert any('"nodes_to_exclude"' in c.value for c in app.code)
+    assert len(app.get("download_button")) == 2
+    assert "The format has no name for Conv_9" in words(app)
+    files[0].unlink()
+    app.run()
+    assert "is gone" in words(app)
+
+
+def test_a_failed_export_says_why(workspace: Workspace) -> None:
+    project, search = add_run(
+        workspace, full_project(workspace), "search", "done", result=answers.search_result()
+    )
+    request = ExportRequest(workspace.runs / search / "result.json", "onnx-sim", workspace.root / "x.onnx")
+    error = JobError("fp16_overflow", "Layer 'Conv_9' overflows in half precision", "Conv_9", "Leave it out")
+    project, _ = add_job(workspace, project, "export", request, "failed", error=error)
+    app = open_app(EXPORT, project=project.id)
+    assert "Layer 'Conv_9' overflows" in words(app)
+    assert "Write it again" in labels(app)
+
+
+def test_what_the_quantizer_gives_is_shown_beside_the_simulated_score(workspace: Workspace) -> None:
+    project, search = add_run(
+        workspace, full_project(workspace), "search", "done", result=answers.search_result()
+    )
+    app = open_app(EXPORT, project=project.id)
+    app.radio(key="export.format").set_value("ort").run()
+    assert "Calibration set" in words(app), "it cannot be quantized without one"
+    project = replace(project, calibration=Source(workspace.root, "calibration"))
+    output = workspace.root / "new.onnx"
+    output.write_bytes(b"x")
+    result = Requantized(output, Score(0.3288, "ap"), 0.3301, ())
+    request = RequantizeRequest(workspace.runs / search / "result.json", workspace.root, output)
+    project, _ = add_job(workspace, project, "requantize", request, "done", result=result)
+    app = open_app(EXPORT, project=project.id)
+    app.radio(key="export.format").set_value("ort").run()
+    assert {m.label: m.value for m in app.metric} == {"Really": "0.3288", "Simulated": "0.3301"}
+
+
 def test_a_job_in_the_address_opens_its_project(workspace: Workspace) -> None:
     project = _done(workspace, "bisect")
     app = open_app(PAGES["bisect"], job=project.runs[-1])
@@ -341,6 +413,18 @@ def test_a_workspace_that_vanished_does_not_end_the_app(workspace: Workspace) ->
     shutil.rmtree(workspace.runs / project.runs[-1])
     app.run()
     assert not app.exception
+
+
+def _exported(workspace: Workspace, name: str) -> tuple[Project, list[Path]]:
+    project, search = add_run(
+        workspace, full_project(workspace), "search", "done", result=answers.search_result()
+    )
+    files = [workspace.root / "set.json", workspace.root / "set_quantize.py"]
+    files[0].write_text('{"nodes_to_exclude": ["Conv_41"]}')
+    files[1].write_text("print()")
+    request = ExportRequest(workspace.runs / search / "result.json", name, files[0])
+    result = ExportResult(name, tuple(files), ("Conv_41",), ("Conv_9",))
+    return add_job(workspace, project, "export", request, "done", result=result)[0], files
 
 
 def _done(workspace: Workspace, kind: Kind) -> Project:
