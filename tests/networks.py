@@ -64,6 +64,12 @@ net (float[1,8,16] tokens) => (float[1,8,16] out)
 """
 ATTENTION_SHAPES = {"wq": (16, 16), "wk": (16, 16)}
 
+NETWORKS = {
+    "plain": (PLAIN, PLAIN_SHAPES),
+    "silu": (SILU, SILU_SHAPES),
+    "attention": (ATTENTION, ATTENTION_SHAPES),
+}
+
 
 def build(
     text: str, shapes: dict[str, tuple[int, ...]], *, opset: int = 13, seed: int = 0
