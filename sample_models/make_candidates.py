@@ -27,6 +27,7 @@ class Recipe:
         task: Task file name.
         calibration: Folder below ``calib_data``.
         per_channel: Scale weights per output channel, not per tensor.
+        symmetric: Ranges around zero, as many NPUs have them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Recipe:
     task: str
     calibration: str
     per_channel: bool = True
+    symmetric: bool = False
 
 
 RECIPES = (
@@ -47,7 +49,13 @@ RECIPES = (
     ),
     Recipe("detector_int8_noise", "detector.onnx", "sample_detector.yaml", "noise"),
     Recipe("detector_int8_dark", "detector.onnx", "sample_detector.yaml", "dark"),
-    Recipe("detector_decoded_int8", "detector_decoded.onnx", "sample_detector_decoded.yaml", "calibration"),
+    Recipe(
+        "detector_decoded_int8",
+        "detector_decoded.onnx",
+        "sample_detector_decoded.yaml",
+        "calibration",
+        symmetric=True,
+    ),
     Recipe("classifier_int8", "classifier.onnx", "sample_classifier.yaml", "crops_calibration"),
 )
 
@@ -66,7 +74,7 @@ def make(recipe: Recipe) -> Path:
     task = read_task(FOLDER / "tasks" / recipe.task)
     specs = graph.read_model(reference).inputs
     calibration = samples.open_samples(CALIB_DATA / recipe.calibration, specs, task=task, role="calibration")
-    options = QuantizeOptions(per_channel=recipe.per_channel)
+    options = QuantizeOptions(per_channel=recipe.per_channel, symmetric=recipe.symmetric)
     finish(quantize.quantize(reference, calibration, options, output))
     return output
 

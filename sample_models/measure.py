@@ -1,4 +1,4 @@
-"""Print the model card's table: ``python -m sample_models.measure``.
+"""Measure the model card's table: ``python -m sample_models.measure``; with ``--write`` put it into the card.
 
 Every file is scored on the full evaluation set twice: by the product, and by ``scoring``, which decodes with
 NumPy and asks pycocotools.
@@ -6,6 +6,8 @@ NumPy and asks pycocotools.
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +44,18 @@ KINDS = {
 }
 
 
-def main() -> None:
+def main(*, is_written: bool) -> None:
     """Print one row per shipped file."""
-    print("| file | KiB | product | independent |\n| --- | --- | --- | --- |")
+    rows = ["| file | KiB | product | independent |", "| --- | --- | --- | --- |"]
     for path in shipped():
-        size = path.stat().st_size / 1024
-        name = path.relative_to(FOLDER).as_posix()
-        print(f"| `{name}` | {size:.0f} | {by_product(path):.4f} | {independently(path):.4f} |", flush=True)
+        size, name = path.stat().st_size / 1024, path.relative_to(FOLDER).as_posix()
+        rows.append(f"| `{name}` | {size:.0f} | {by_product(path):.4f} | {independently(path):.4f} |")
+        print(rows[-1], flush=True)
+    if is_written:
+        card = FOLDER / "MODEL_CARD.md"
+        text = card.read_text(encoding="utf-8")
+        table = re.compile(r"^\| file \| KiB .*?\n(?=\n)", re.DOTALL | re.MULTILINE)
+        card.write_text(table.sub("\n".join([*rows, ""]), text), encoding="utf-8")
 
 
 def shipped() -> list[Path]:
@@ -97,4 +104,4 @@ def independently(path: Path) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(is_written="--write" in sys.argv)
