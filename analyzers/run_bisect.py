@@ -6,9 +6,11 @@ import tempfile
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf, isnan
 from pathlib import Path
 
-from analyzers.bench import make_bench, metric_of, samples_of, spread
+from analyzers import shards
+from analyzers.bench import Bench, make_bench, metric_of, samples_of, spread
 from analyzers.bisect.causal import bisect
 from analyzers.compare import compare
 from analyzers.contracts import SampleSet
@@ -16,9 +18,12 @@ from analyzers.errors import InputError
 from analyzers.pool import WorkerPool
 from analyzers.project import Pair
 from analyzers.ranking import SwitchedRunner
-from analyzers.records import BisectOptions, BisectResult, Inputs, Sample
-from analyzers.steps import Steps, finish
+from analyzers.records import BisectOptions, BisectResult, Inputs, Mode, Sample
+from analyzers.steps import Step, Steps, finish
+from analyzers.trial import given_side
 
+# Samples that are looked at to find the worst ones.
+SEEN_FOR_CHOICE = 64
 METRICS = ("slice-sqnr", "sqnr")
 
 
@@ -51,7 +56,8 @@ def bisect_pair(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tearline-")))
         bench = replace(make_bench(pair, inputs, folder / "reference"), metric=options.metric)
         samples = samples_of(bench)
-        chosen = spread(len(samples), options.samples)
+        workers = executor or stack.enter_context(WorkerPool(inputs.workers))
+        chosen = yield from _worst_samples(pair, bench, options.samples, workers, inputs.mode)
         comparison = yield from compare(
             pair,
             Subset(samples, chosen),
@@ -60,7 +66,6 @@ def bisect_pair(
             isolated=False,
         )
         chain = [layer.name for layer in pair.pairing.layers if not layer.is_pass_through]
-        workers = executor or stack.enter_context(WorkerPool(inputs.workers))
         runner = SwitchedRunner(pair, chain, bench, workers, folder, rule="hybrid")
         metric, names = metric_of(bench), [samples.names[index] for index in chosen]
 
@@ -77,6 +82,32 @@ def bisect_pair(
                 warnings=comparison.warnings,
             )
         )
+
+
+def _worst_samples(
+    pair: Pair, bench: Bench, count: int, executor: Executor, mode: Mode
+) -> Steps[tuple[int, ...]]:
+    """Return the samples on which the candidate is worst, of those that are looked at, in order.
+
+    A fault that shows on one sample in twenty would be missed by any four that are taken blindly.
+    """
+    seen = spread(len(samples_of(bench)), SEEN_FOR_CHOICE)
+    side = given_side(pair, bench, mode)
+    if side is None or len(seen) <= count:
+        return spread(len(samples_of(bench)), count)
+    metric = metric_of(bench)
+    futures = [
+        executor.submit(shards.observe, bench, side, seen[start:stop])
+        for start, stop in shards.cut(len(seen))
+    ]
+    worth: list[tuple[float, int]] = []
+    for future in futures:
+        for row in future.result():
+            value = metric.score([""], [row]).value
+            # Undefined is no worse than perfect: both sides are zero, say.
+            worth.append((inf if isnan(value) else value, seen[len(worth)]))
+        yield Step("bisect", done=len(worth), total=len(seen), text="Looking for the worst samples")
+    return tuple(sorted(index for _, index in sorted(worth)[:count]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ HALF = 0.5
 # A layer that adds less than this share of the candidate's noise is part of a slope. (The first of
 # thirty equal layers is a pure jump seen from the input: everything before it is exact.)
 MIN_SHARE = 0.1
+# Where what remains is this small a share of the loss, and less than so many times the noise at the
+# threshold, the search ends: the next layer would be blamed for a threshold that it barely crosses.
+NEARLY_NOTHING = 0.1
+BARELY_BAD = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ def bisect(
 def _search(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
     """Repair culprits one after the other until the output recovers or no layer stands out."""
     culprits: list[Culprit] = []
+    loss = noise(hybrids.steps[0])
     try:
         while len(culprits) < options.max_culprits:
             repaired = tuple(c.layer for c in culprits)
@@ -89,9 +94,17 @@ def _search(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
             culprits.append(culprit)
             if culprit.repaired_sqnr_db >= hybrids.threshold_db:
                 return (yield from _recovered(hybrids, culprits))
-        return (yield from _interacting(hybrids, options))
+            if culprit.is_confirmed and _is_nearly_recovered(culprit, loss, hybrids.threshold_db):
+                return _nearly_recovered(hybrids, culprits)
+        return (yield from _interacting(hybrids))
     except OutOfRunsError:
         return _stopped(culprits, options)
+
+
+def _is_nearly_recovered(culprit: Culprit, loss: float, threshold_db: float) -> bool:
+    """Tell whether repairing the culprits so far leaves only a small rest, near the threshold."""
+    rest = 10 ** (-culprit.repaired_sqnr_db / 10)
+    return rest <= NEARLY_NOTHING * loss and rest <= BARELY_BAD * 10 ** (-threshold_db / 10)
 
 
 def _next_culprit(hybrids: Hybrids, repaired: tuple[str, ...]) -> Steps[Culprit | None]:
@@ -172,6 +185,8 @@ def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[_Found]:
 
     # The last one found is the one whose repair recovered, so it is given up last.
     needed = yield from ddmin.minimize([c.layer for c in culprits], is_enough)
+    if len(needed) > max(2, len(hybrids.chain) // 2):
+        return _most_layers(needed)
     kept = tuple(replace(c, is_confirmed=True) for c in culprits if c.layer in needed)
     dropped = tuple(c.layer for c in culprits if c.layer not in needed)
     warnings: tuple[Notice, ...] = ()
@@ -181,7 +196,7 @@ def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[_Found]:
     return _Found(kept, "culprits", warnings)
 
 
-def _interacting(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
+def _interacting(hybrids: Hybrids) -> Steps[_Found]:
     """Find a minimal set of layers whose common repair recovers the output."""
 
     def is_enough(layers: frozenset[str]) -> Steps[bool]:
@@ -191,8 +206,8 @@ def _interacting(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
     if not (yield from is_enough(frozenset(hybrids.chain))):
         return _outside([])
     needed = yield from ddmin.minimize(hybrids.chain, is_enough)
-    if len(needed) > max(options.max_culprits, len(hybrids.chain) // 2):
-        return _accumulated(hybrids, [])
+    if len(needed) > max(2, len(hybrids.chain) // 2):
+        return _most_layers(needed)
     culprits = []
     for layer in needed:
         culprits.append((yield from _member(hybrids, layer, needed)))
@@ -226,6 +241,24 @@ def _accumulated(hybrids: Hybrids, culprits: Sequence[Culprit]) -> _Found:
     )
     where = ", ".join(c.layer for c in culprits)
     return _Found(confirmed, "culprits", (Notice("remaining_accumulation", text, where),))
+
+
+def _nearly_recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> _Found:
+    text = (
+        f"With these layers repaired the output is at {culprits[-1].repaired_sqnr_db:.1f} dB, a little below "
+        f"{hybrids.threshold_db:g} dB: of the loss that is a small rest, for which no further layer is blamed"
+    )
+    confirmed = tuple(c for c in culprits if c.is_confirmed)
+    where = ", ".join(c.layer for c in culprits)
+    return _Found(confirmed, "culprits", (Notice("small_rest", text, where),))
+
+
+def _most_layers(needed: Sequence[str]) -> _Found:
+    text = (
+        f"The output recovers only with {len(needed)} layers repaired, most of all: no single layer is to "
+        "blame; look at what they share, such as the calibration set or the range of the input"
+    )
+    return _Found((), "accumulation", (Notice("most_layers_needed", text, ", ".join(needed)),))
 
 
 def _outside(culprits: Sequence[Culprit]) -> _Found:

@@ -235,10 +235,14 @@ class _Search:
         last = self.ledger.trials[-1]
         if last.overflow:
             return f"Not reached by these bounds: {', '.join(last.overflow)} overflows half precision"
-        return (
+        reason = (
             "Not reached by these bounds: with every layer that may leave INT8 the score is "
             f"{last.score:.4g}, the target {self.ledger.target:.4g}"
         )
+        unsafe = [notice.where for notice in self.warnings if notice.code == "fp16_overflow"]
+        if unsafe:
+            reason += f". {', '.join(unsafe)} does not fit half precision: search again with float32 or INT16"
+        return reason
 
     def _reached_reason(self, members: Sequence[str]) -> str:
         forced = len(self.bounds.forced)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analyzers.errors import InputError
@@ -32,8 +33,22 @@ def test_a_planted_fault_is_the_one_culprit_within_the_promised_runs(tmp_path: P
 
 
 def test_two_planted_faults_are_both_found(tmp_path: Path) -> None:
-    result = run(tmp_path, ["conv0", "conv1"])
-    assert {c.layer for c in result.culprits} == {"conv0", "conv1"}
+    result = run(tmp_path, ["conv1", "head"])
+    assert {c.layer for c in result.culprits} == {"conv1", "head"}
+    assert all(c.is_confirmed for c in result.culprits)
+
+
+def test_a_fault_that_shows_on_few_samples_is_found_on_the_worst_ones(tmp_path: Path) -> None:
+    pair, inputs = plant(tmp_path, [], count=24)
+    with np.load(inputs.data or "") as stored:
+        arrays = dict(stored)
+    # Only two samples are far outside of what the candidate was calibrated for.
+    for name in ("s005::image", "s017::image"):
+        arrays[name] = arrays[name] * np.float32(30.0)
+    np.savez(inputs.data or "", **arrays)
+    result = finish(bisect_pair(pair, inputs, BisectOptions(samples=2), executor=Inline()))
+    assert result.candidate_sqnr_db < 10.0
+    assert result.verdict != "healthy"
 
 
 def test_a_good_candidate_is_healthy_by_this_metric_and_threshold(tmp_path: Path) -> None:

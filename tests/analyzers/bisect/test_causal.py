@@ -63,11 +63,11 @@ def test_a_planted_culprit_is_confirmed_within_the_promised_runs(size: int, data
         assert runs_until_confirmed(result, culprit) <= bits + 2
 
 
-@given(st.integers(4, 120), st.data())
+@given(st.integers(10, 120), st.data())
 def test_several_planted_culprits_are_all_found_and_nothing_else(size: int, data: st.DataObject) -> None:
     chain = chain_of(size)
     culprits = data.draw(st.sets(st.sampled_from(chain), min_size=2, max_size=4))
-    noise = dict.fromkeys(chain, 1e-7) | {c: data.draw(st.floats(0.05, 0.2)) for c in culprits}
+    noise = dict.fromkeys(chain, 1e-7) | {c: data.draw(st.floats(0.1, 0.2)) for c in culprits}
     result = finish(bisect(chain, additive(noise)))
     assert {c.layer for c in result.culprits} == culprits
     assert all(c.is_confirmed for c in result.culprits)
@@ -76,9 +76,25 @@ def test_several_planted_culprits_are_all_found_and_nothing_else(size: int, data
 
 
 def test_a_small_culprit_before_a_dominant_one_hides_neither() -> None:
-    noise = dict.fromkeys(chain_of(64), 1e-7) | {"l10": 0.04, "l50": 30.0}
+    noise = dict.fromkeys(chain_of(64), 1e-7) | {"l10": 0.2, "l50": 30.0}
     result = finish(bisect(chain_of(64), additive(noise)))
     assert [c.layer for c in result.culprits] == ["l50", "l10"]
+
+
+def test_a_rest_that_barely_misses_the_threshold_blames_no_further_layer() -> None:
+    """What l50 leaves, 16 dB, would pass in a candidate with a little less of everything."""
+    noise = dict.fromkeys(chain_of(64), 1e-4) | {"l10": 0.018, "l50": 30.0}
+    result = finish(bisect(chain_of(64), additive(noise)))
+    assert [c.layer for c in result.culprits] == ["l50"]
+    assert [w.code for w in result.warnings] == ["small_rest"]
+
+
+@given(st.integers(4, 12), st.floats(0.3, 5.0))
+def test_faults_in_most_layers_blame_none(size: int, power: float) -> None:
+    noise = dict.fromkeys(chain_of(size)[: size - 1], power)
+    result = finish(bisect(chain_of(size), additive(noise)))
+    assert result.verdict == "accumulation"
+    assert result.culprits == ()
 
 
 @given(st.integers(20, 150), st.floats(0.03, 50.0))
