@@ -1,7 +1,7 @@
 """Train the sample detector on scenes rendered in memory: ``python -m sample_models.train --help``.
 
-One core suffices: most of the time it sees crops, at the end whole pictures. The schedule follows the clock,
-since how many steps fit depends on the machine. Needs the extra ``train``.
+One core suffices: most of the time it sees crops, at the end whole pictures. The schedule follows processor
+time, so that a busy machine makes it slower and not worse. Needs the extra ``train``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Options:
     """How to train.
 
     Attributes:
-        minutes: Length of the schedule.
+        minutes: Length of the schedule, in minutes of processor time.
         sizes: Input sizes and the progress up to which each is used; small crops train several times faster.
         pictures: Scenes to render.
         batch: Pictures per step.
@@ -127,11 +127,11 @@ def train(options: Options, pool: Pool, check: Pool) -> None:
     masks = prune(net, options.prune)
     average = copy.deepcopy(net).eval()
     optimizer = torch.optim.AdamW(parameter_groups(net, options.decay), lr=options.rate, fused=True)
-    began, length, saved, step = time.monotonic(), options.minutes * 60, 0.0, 0
+    began, length, saved, step = time.process_time(), options.minutes * 60, 0.0, 0
     losses: list[tuple[float, float]] = []
 
     def progress() -> float:
-        return (time.monotonic() - began) / length
+        return (time.process_time() - began) / length
 
     with (options.folder / "curve.csv").open("w", newline="", encoding="utf-8") as file:
         curve = csv.writer(file)
@@ -146,7 +146,7 @@ def train(options: Options, pool: Pool, check: Pool) -> None:
             apply_masks(masks)
             step += 1
             follow(average, net, min(0.995, step / (step + 20)))
-            minutes = (time.monotonic() - began) / 60
+            minutes = (time.process_time() - began) / 60
             if minutes - saved >= 3:
                 saved = minutes
                 box_loss, class_loss = np.mean(losses, 0)
