@@ -112,8 +112,10 @@ class DemoRequest:
         workspace: Folder that keeps scored plans and the exported file.
         workers: Processes that run models.
         samples: See ``Inputs.samples``.
+        max_drop: See ``SearchOptions``; None for the demo's own.
     """
 
     workspace: Path
     workers: int = 1
     samples: str | None = None
+    max_drop: float | None = None

@@ -53,7 +53,8 @@ def tour_steps(request: DemoRequest, paths: DemoPaths) -> Steps[Tour]:
     inputs = demo_inputs(request, paths)
     compared = yield from api.compare_steps(replace(inputs, samples=request.samples or COMPARED))
     bisected = yield from api.bisect_steps(inputs, BisectOptions())
-    found = yield from search_file_steps(inputs, SearchOptions(max_drop=paths.max_drop))
+    max_drop = paths.max_drop if request.max_drop is None else request.max_drop
+    found = yield from search_file_steps(inputs, SearchOptions(max_drop=max_drop))
     file = search_file(request.workspace)
     file.parent.mkdir(exist_ok=True)
     search = search_json(found)

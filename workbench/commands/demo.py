@@ -22,6 +22,14 @@ tearline demo --samples 40 --json demo.json
 def demo(
     *,
     samples: Samples = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="How far below the reference's AP is acceptable.  [default: 0.01]",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Processes that run models.  [default: one per core]", show_default=False),
@@ -43,7 +51,7 @@ def demo(
     from workbench.requests import BESIDE_A_SEARCH, DemoRequest
     from workbench.tour import COMPARED, EXPORT_FORMAT, Tour, search_file
 
-    request = DemoRequest(run.workspace, workers or os.cpu_count() or 1, sample_choice(samples))
+    request = DemoRequest(run.workspace, workers or os.cpu_count() or 1, sample_choice(samples), max_drop)
     tour = run_job("demo", request, partial(read_record, Tour), run)
     kept = search_file(run.workspace)
     search = read_record(SearchResult, kept, beside=BESIDE_A_SEARCH)
@@ -53,6 +61,7 @@ def demo(
     given = f"{paths.reference} {paths.candidate} --data {paths.data} --task {paths.task}"
     scored = f"{given} --annotations {paths.annotations}"
     chosen = f" --samples {samples}" if samples else ""
+    drop = paths.max_drop if max_drop is None else max_drop
     show(
         [
             f"$ tearline compare {scored} --samples {samples or COMPARED}",
@@ -61,6 +70,12 @@ def demo(
         ]
     )
     show([f"$ tearline bisect {given}{chosen}", *bisection_lines(tour.bisect), ""])
-    show([f"$ tearline search {scored}{chosen} --max-drop {paths.max_drop}", *search_lines(search), ""])
+    show(
+        [
+            f"$ tearline search {scored}{chosen} --max-drop {drop:g}",
+            *search_lines(search),
+            "",
+        ]
+    )
     exported = tour.export.files[0]
     show([f"$ tearline export {kept} --format {EXPORT_FORMAT} -o {exported}", *export_lines(tour.export)])
