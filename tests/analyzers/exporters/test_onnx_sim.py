@@ -9,7 +9,7 @@ import pytest
 from analyzers.backends.onnxruntime import open_session
 from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, find_exporter, write_export
-from analyzers.exporters._executable import guard
+from analyzers.exporters._guards import guard_model
 from analyzers.exporters._sessions import measure_agreement
 from analyzers.graph import read_model, save_model
 from analyzers.project import Pair, open_models
@@ -116,7 +116,7 @@ def guarded(folder: Path, op: str, after: str) -> tuple[str, ...]:
     for name in CONSTANTS.keys() & used:
         model.graph.initializer.append(onnx.numpy_helper.from_array(CONSTANTS[name], name))
     onnx.save(model, folder / "x.onnx")
-    return guard(read_model(folder / "x.onnx").ir.graph)
+    return guard_model(read_model(folder / "x.onnx").ir)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,44 @@ def test_products_of_matrices_are_guarded(op: str, tmp_path: Path) -> None:
         if name in {"s", "z", "b", "wg"}:
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     onnx.save(model, tmp_path / "bare.onnx")
-    graph = read_model(tmp_path / "bare.onnx")
-    assert guard(graph.ir.graph) == ("op",)
+    model_read = read_model(tmp_path / "bare.onnx")
+    assert guard_model(model_read.ir) == ("op",)
     feeds = {"x": np.linspace(-3, 3, 16, dtype=np.float32).reshape(4, 4)}
     want = open_session(tmp_path / "bare.onnx", is_simulated=True).run(feeds)["y"]
-    got = open_session(save_model(graph.ir, tmp_path / "guarded"), is_plain=True).run(feeds)["y"]
+    got = open_session(save_model(model_read.ir, tmp_path / "guarded"), is_plain=True).run(feeds)["y"]
     harmed = open_session(tmp_path / "bare.onnx", is_plain=True).run(feeds)["y"]
     np.testing.assert_array_equal(got, want)
     assert not np.array_equal(harmed, want)
+
+
+@pytest.mark.parametrize("op", ["Gemm(x, wd, b)", "MatMul(x, wd)"])
+def test_float_activations_are_not_quantized_on_the_fly(op: str, tmp_path: Path) -> None:
+    text = """
+    net (float[4,32] x) => (float[4,16] y)
+    {
+        wd = DequantizeLinear<axis=1>(wi, ws, zs)
+        [op] y = OP
+    }
+    """
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(HEADER.replace("{opset}", "13") + text.replace("OP", op))
+    for name, array in {
+        "wi": random.integers(-127, 128, (32, 16)).astype(np.int8),
+        "ws": np.linspace(0.01, 0.02, 16, dtype=np.float32),
+        "zs": np.zeros(16, np.int8),
+        "b": np.ones(16, np.float32),
+    }.items():
+        if name in {i for node in model.graph.node for i in node.input}:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "bare.onnx")
+    model_read = read_model(tmp_path / "bare.onnx")
+    assert guard_model(model_read.ir) == ("op",)
+    feeds = {"x": (random.normal(size=(4, 32)) * [[1] * 31 + [300]]).astype(np.float32)}
+    want = open_session(tmp_path / "bare.onnx", is_simulated=True).run(feeds)["y"]
+    got = open_session(save_model(model_read.ir, tmp_path / "guarded"), is_plain=True).run(feeds)["y"]
+    harmed = open_session(tmp_path / "bare.onnx", is_plain=True).run(feeds)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+    assert np.abs(harmed - want).max() > 0.05
 
 
 def test_a_plan_that_overflowed_in_a_trial_is_refused_with_the_layer(tmp_path: Path) -> None:
