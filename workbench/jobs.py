@@ -27,6 +27,7 @@ from analyzers.serialize import JsonValue, to_json
 from workbench.crashes import explain_crash
 from workbench.job_records import Claim, Event, Job, JobError, JobState, JobStatus
 from workbench.processes import clear_group, is_alive, kill_group, terminate_group
+from workbench.run_files import is_abandoned, log_tail, read_claim, read_status, refresh
 from workbench.store import Workspace, new_run, open_workspace, read_json, run_folder, write_text
 
 __all__ = ["Event", "JobError", "JobState", "JobStatus", "Jobs"]
@@ -35,7 +36,6 @@ __all__ = ["Event", "JobError", "JobState", "JobStatus", "Jobs"]
 WORKER = (sys.executable, "-P", "-m", "workbench.worker")
 _PUMP_SECONDS = 0.2
 _GRACE_SECONDS = 0.7
-_LOG_BYTES = 4000
 
 
 class Jobs:
@@ -152,15 +152,15 @@ class Jobs:
         """
         run = run_folder(self.workspace, job_id)
         with self._lock:
-            status = _read_status(run)
+            status = read_status(run)
             if status.is_live:
-                claim = _read_claim(run)
+                claim = read_claim(run)
                 if claim is None and self._is_waiting(run):
                     return status
                 if claim is not None and self._is_running(job_id, claim):
-                    return _refresh(status, claim)
+                    return refresh(status, claim)
                 # The worker is gone; its last words may have been written since the first look.
-                status = _read_status(run)
+                status = read_status(run)
                 if status.is_live:
                     status = self._settle(run, status, claim)
             self._note_end(job_id)
@@ -205,7 +205,7 @@ class Jobs:
         Raises:
             KeyError: There is no such job.
         """
-        return _log_tail(run_folder(self.workspace, job_id))
+        return log_tail(run_folder(self.workspace, job_id))
 
     def job(self, job_id: str) -> Job:
         """Return what was asked for.
@@ -271,7 +271,7 @@ class Jobs:
 
     def _pump(self) -> None:
         while not self._closed.wait(_PUMP_SECONDS):
-            with contextlib.suppress(OSError, KeyError):
+            with contextlib.suppress(OSError, KeyError, InputError):
                 self._start_next()
 
     def _start_next(self) -> None:
@@ -286,7 +286,7 @@ class Jobs:
         worker = self._workers.get(run.name)
         if worker is not None:
             return worker.poll() is None
-        return not (run / "cancel").exists() and not _is_abandoned(run)
+        return not (run / "cancel").exists() and not is_abandoned(run)
 
     def _is_running(self, job_id: str, claim: Claim) -> bool:
         worker = self._workers.get(job_id)
@@ -295,7 +295,7 @@ class Jobs:
         return is_alive(claim.pid, claim.started)
 
     def _pid(self, job_id: str, run: Path) -> int | None:
-        claim = _read_claim(run)
+        claim = read_claim(run)
         if claim is not None:
             return claim.pid
         worker = self._workers.get(job_id)
@@ -305,11 +305,11 @@ class Jobs:
         """Write the end state of a job whose worker is gone, and clear what it left behind."""
         if claim is not None:
             clear_group(claim.pid, claim.started)
-        if (run / "cancel").exists() or (claim is None and _is_abandoned(run)):
+        if (run / "cancel").exists() or (claim is None and is_abandoned(run)):
             status = replace(status, state="cancelled", eta_seconds=None)
         else:
             code = self._exit_code(run.name, claim)
-            error = explain_crash(code, _log_tail(run), stage=status.stage, log=run / "log.txt")
+            error = explain_crash(code, log_tail(run), stage=status.stage, log=run / "log.txt")
             status = replace(status, state="crashed", error=error, eta_seconds=None)
         (run / "reserve").unlink(missing_ok=True)
         shutil.rmtree(run / "tmp", ignore_errors=True)
@@ -329,44 +329,3 @@ class Jobs:
         for ended, worker in tuple(self._workers.items()):
             if ended in self._ended and worker.poll() is not None:
                 del self._workers[ended]
-
-
-def _read_status(run: Path) -> JobStatus:
-    try:
-        return read_record(JobStatus, run / "status.json")
-    except InputError as cause:
-        error = JobError("internal_error", "The job's status cannot be read", where=cause.where)
-        return JobStatus(run.name, "", (run / "job.json").stat().st_mtime, state="crashed", error=error)
-
-
-def _is_abandoned(run: Path) -> bool:
-    """Whether the program that was to start this job, and end with it, is gone."""
-    parent = read_record(Job, run / "job.json").parent
-    return parent is not None and not psutil.pid_exists(parent)
-
-
-def _read_claim(run: Path) -> Claim | None:
-    value = read_json(run / "worker.json")
-    return None if value is None else from_json(Claim, value)
-
-
-def _refresh(status: JobStatus, claim: Claim) -> JobStatus:
-    """Let the clock of a running job go on between two writes of its worker."""
-    now = time.time()
-    eta = status.eta_seconds
-    return replace(
-        status,
-        state="running",
-        seconds=max(status.seconds, now - claim.started),
-        eta_seconds=None if eta is None else max(0.0, eta - (now - status.updated)),
-    )
-
-
-def _log_tail(run: Path) -> str:
-    try:
-        with (run / "log.txt").open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _LOG_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

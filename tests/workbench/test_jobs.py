@@ -233,6 +233,14 @@ def test_a_damaged_status_is_a_crash_and_no_traceback(jobs):
     assert len(jobs.list()) == 1
 
 
+def test_a_damaged_job_is_listed_and_does_not_stop_the_others(jobs):
+    damaged = jobs.submit("count", {"n": 1, "pause": 0.5})
+    (jobs.workspace.runs / damaged / "job.json").write_text("{")
+    assert wait(jobs, jobs.submit("count", {"n": 1})).state == "done"
+    assert wait(jobs, damaged).state in ("cancelled", "crashed")
+    assert len(jobs.list()) == 2
+
+
 def test_a_workspace_that_cannot_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError) as raised:
