@@ -22,6 +22,8 @@ Slot = Literal["reference", "candidate", "data", "calibration", "annotations", "
 Kind = Literal["compare", "bisect", "search"]
 GoalKind = Literal["drop", "target"]
 
+NEW_PROJECT = "New project"
+
 _ID = re.compile(r"[0-9a-f]{16}")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import streamlit as st
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
@@ -13,7 +14,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from analyzers.errors import InputError
 from workbench import context, state, widgets
 from workbench.probe import probe
-from workbench.projects import Project, Slot, Source, source_of, with_source
+from workbench.projects import NEW_PROJECT, Project, Slot, Source, source_of, with_source
 from workbench.uploads import (
     DATA_ROOT_VARIABLE,
     Role,
@@ -166,13 +167,20 @@ def _take(
             if staged.annotations is not None and changed.annotations is None:
                 beside = Staged(staged.annotations, f"from {staged.label}", staged.annotations.stat().st_size)
                 changed = with_source(changed, "annotations", look_at(beside, "annotations"))
-            context.keep(changed)
+            context.keep(_named(changed))
             state.count_upload(kind.slot)
             _release(files)
     except InputError as error:
         widgets.failure(error)
         return
     st.rerun()
+
+
+def _named(project: Project) -> Project:
+    """Call a project that has no name yet after its reference."""
+    if project.name != NEW_PROJECT or project.reference is None:
+        return project
+    return replace(project, name=PurePath(project.reference.label).stem[:80] or NEW_PROJECT)
 
 
 def _taken(kind: SlotKind) -> int:

@@ -18,6 +18,8 @@ Color = Literal["red", "orange", "blue", "green", "gray"]
 Metric = tuple[str, str, str]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=@/\"'%;,?])")
+_LINKS = re.compile(r":(?=//)|www(?=\.)|@(?=\w)", re.IGNORECASE)
+_JOINER = "\u2060"
 _STATES: dict[JobState, tuple[str, str, Color]] = {
     "queued": ("waiting", ":material/hourglass_empty:", "gray"),
     "running": ("running", ":material/autorenew:", "blue"),
@@ -38,7 +40,9 @@ KIND_NAMES = {
 def plain(text: str) -> str:
     """Return text that Markdown shows as it is, on one line; models choose the names of their layers."""
     one_line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return _MARKDOWN.sub(r"\\\1", one_line)
+    # An invisible joiner keeps addresses from becoming links, which no escape does.
+    unlinked = _LINKS.sub(lambda found: f"{found[0]}{_JOINER}", one_line)
+    return _MARKDOWN.sub(r"\\\1", unlinked)
 
 
 def state_badge(status: JobStatus, *, with_kind: bool = True) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -23,6 +24,7 @@ from workbench.store import WORKSPACE_VARIABLE
 from workbench.uploads import DATA_ROOT_VARIABLE
 
 START_SECONDS = 60
+HOSTILE_NAME = "<img src=x onerror=\"document.title='torn'\">"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -58,6 +60,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("files")
     model = networks.build(networks.PLAIN, networks.PLAIN_SHAPES)
     _spoil(model, "w1")
+    _rename(model, "relu0", HOSTILE_NAME)
     reference, candidate = networks.quantized(model, folder, per_channel=False)
     samples = np.concatenate([feed["image"] for feed in networks.samples(model, 8)])
     np.savez(folder / "data.npz", image=samples)
@@ -65,11 +68,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(reference, candidate, folder / "data.npz", folder / "many.npz")
 
 
-def _spoil(model: object, name: str) -> None:
-    """Make one channel of a weight far louder than the others, so that one scale does not fit them all."""
-    import onnx
+def _rename(model: onnx.ModelProto, name: str, new: str) -> None:
+    next(n for n in model.graph.node if n.name == name).name = new
 
-    assert isinstance(model, onnx.ModelProto)
+
+def _spoil(model: onnx.ModelProto, name: str) -> None:
+    """Make one channel of a weight far louder than the others, so that one scale does not fit them all."""
     tensor = next(t for t in model.graph.initializer if t.name == name)
     values = onnx.numpy_helper.to_array(tensor).copy()
     values[0] *= 400

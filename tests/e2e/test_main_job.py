@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import Files
+from tests.e2e.conftest import HOSTILE_NAME, Files
 
 JOB_MS = 180_000
 expect.set_options(timeout=60_000)
@@ -59,6 +60,12 @@ def test_the_whole_way_from_upload_to_download(page: Page, files: Files) -> None
     page.get_by_test_id("stVegaLiteChart").first.wait_for()
     page.get_by_test_id("stDataFrame").first.wait_for()
 
+    # Models choose the names of their layers; the page shows them and does nothing else with them.
+    page.goto(f"{page.url}&layer={quote(HOSTILE_NAME)}")
+    expect(main(page).get_by_test_id("stCode").first).to_contain_text("<img src=x")
+    assert page.locator("img[src=x]").count() == 0
+    expect(page).to_have_title("Layers")
+
     # A click on a point selects the operator: sheet, table and address follow.
     page.locator("[data-testid=stVegaLiteChart] path[aria-roledescription=circle]").nth(3).click()
     expect(page).to_have_url(re.compile("layer="))
@@ -106,6 +113,25 @@ def test_a_reload_finds_the_job_and_cancel_stops_it(page: Page, files: Files) ->
     cancel.click()
     expect(main(page)).to_contain_text("This run was cancelled")
     expect(page.get_by_test_id("stSidebar")).to_contain_text("cancelled")
+
+
+def test_a_name_is_shown_as_it_was_typed(page: Page) -> None:
+    name = r"**b** $x$ :red[r] <i>h</i> [l](/x) `c` :smile: # ~s~ \d | &lt; {{e}}"
+    new_project(page)
+    page.get_by_text("Name and samples").click()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_test_id("stSidebar")).to_contain_text(name)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+
+
+def test_an_address_in_a_name_is_no_link(page: Page) -> None:
+    new_project(page)
+    page.get_by_text("Name and samples").click()
+    page.get_by_label("Name", exact=True).fill("see http://a.example www.b.example c@d.example")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("see http")
+    assert page.locator("a[href*=example]").count() == 0
 
 
 def test_a_file_that_is_no_model_is_refused_in_words(page: Page, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from workbench.demo import builtin_tasks, demo_project, missing_files
 from workbench.goal_form import goal_form, quantize_form
 from workbench.job_records import JobStatus
 from workbench.projects import (
+    NEW_PROJECT,
     Kind,
     Project,
     inputs_of,
@@ -68,7 +69,7 @@ def _welcome() -> None:
             except InputError as error:
                 widgets.failure(error)
         if st.button("New project", icon=":material/add:"):
-            context.keep(new_project("New project"))
+            context.keep(new_project(NEW_PROJECT))
             st.rerun()
     st.caption("The demo brings a small detector and pictures of its own. Nothing leaves this machine.")
     _recent()
@@ -253,12 +254,13 @@ def _details(opened: Project) -> None:
 def _actions(opened: Project) -> None:
     st.subheader("Run", anchor=False)
     said: set[str] = set()
+    fresh = [kind for kind, _, _ in _ACTIONS if not runs_of(context.jobs(), opened, kind)]
     for kind, verb, question in _ACTIONS:
         missing = missing_for(opened, kind)
         runs = runs_of(context.jobs(), opened, kind)
         with st.container(border=True):
             st.markdown(question)
-            start_button(opened, kind, label=verb, is_primary=not runs, key=f"project.{kind}")
+            start_button(opened, kind, label=verb, is_primary=kind in fresh[:1], key=f"project.{kind}")
             news = [need for need in missing if need not in said]
             said.update(missing)
             if news:
