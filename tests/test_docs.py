@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,17 @@ import pytest
 
 from analyzers import metrics
 from analyzers.measure import measure
+from analyzers.records import (
+    BisectResult,
+    BisectStep,
+    Comparison,
+    Culprit,
+    Fidelity,
+    LayerRecord,
+    QuantizeResult,
+    SearchResult,
+    Trial,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if p.is_file())
@@ -22,6 +34,25 @@ def test_the_metric_that_contributing_shows_works() -> None:
     assert isinstance(metric, metrics.TensorMetric)
     pair = measure(np.array([3.0, 4.0], np.float32), np.array([3.0, 4.5], np.float32))
     assert metrics.value(metric, pair.whole) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        QuantizeResult,
+        Comparison,
+        LayerRecord,
+        BisectResult,
+        BisectStep,
+        Culprit,
+        SearchResult,
+        Trial,
+        Fidelity,
+    ],
+)
+def test_every_key_of_the_json_is_described(record: type) -> None:
+    described = set(re.findall(r"`(\w+)(?:\[\])?`", (ROOT / "docs" / "command-line.md").read_text()))
+    assert {field.name.rstrip("_") for field in fields(record)} - described == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
