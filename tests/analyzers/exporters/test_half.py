@@ -16,7 +16,7 @@ from analyzers.exporters._half import to_half
 from analyzers.graph import save_model
 from analyzers.project import Pair
 from analyzers.records import RULES, Array, Plan, Rule
-from tests.analyzers.exporters.plans import FORMS, NETWORKS, Samples, feed, make_pair, plan_shapes
+from tests.analyzers.exporters.plans import NETWORKS, Samples, feed, make_pair, plan_shapes
 from tests.conftest import CheckGolden
 
 HEADER = '<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>'
@@ -228,10 +228,9 @@ def test_integer_layers_are_left_alone() -> None:
     assert [(node, tuple(node.inputs)) for node in model.graph] == nodes
 
 
-@pytest.fixture(scope="module", params=[(n, f) for n in NETWORKS for f in FORMS], ids=lambda p: "-".join(p))
+@pytest.fixture(scope="module", params=NETWORKS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    name, form = request.param
-    return make_pair(name, tmp_path_factory.mktemp(name), form)
+    return make_pair(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.mark.parametrize("rule", RULES)
