@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzers.errors import InputError
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 DB_LIMIT = 200.0
 
 
