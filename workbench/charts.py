@@ -19,7 +19,7 @@ from workbench.grades import (
     nines,
     sqnr_of_cosine,
 )
-from workbench.tables import interval_table, layer_table
+from workbench.tables import db_words, interval_table, layer_table
 
 Measure = Literal["cosine", "sqnr"]
 MEASURES: tuple[Measure, ...] = ("cosine", "sqnr")
@@ -107,13 +107,11 @@ def _line(known: pd.DataFrame, x: alt.X, measure: Measure) -> alt.Chart:
     return line.encode(x=x, y=_depth_y("value", measure))
 
 
-def _threshold_rule(threshold: float, measure: Measure) -> alt.LayerChart:
+def _threshold_rule(threshold: float, measure: Measure) -> alt.Chart:
     level = nines(threshold) if measure == "cosine" else _threshold_db(threshold)
-    frame = pd.DataFrame({"value": [level], "label": [f"fallback candidates below {threshold:g}"]})
-    base = alt.Chart(frame).encode(y=_depth_y("value", measure))
-    rule = base.mark_rule(color=WARM, strokeDash=[5, 4], strokeWidth=1.2)
-    text = base.mark_text(align="left", baseline="top", dy=4, dx=4, fontSize=11, color=WARM)
-    return layered(rule, text.encode(x=alt.value(0), text="label:N"))
+    base = alt.Chart(pd.DataFrame({"value": [level]})).encode(y=_depth_y("value", measure))
+    rule: alt.Chart = base.mark_rule(color=WARM, strokeDash=[5, 4], strokeWidth=1.4)
+    return rule
 
 
 def _threshold_db(cosine: float) -> float:
@@ -176,7 +174,7 @@ def bisect_chart(steps: Sequence[BisectStep], *, length: int, threshold_db: floa
         threshold_db: Below it a hybrid is bad.
     """
     table = interval_table(steps, length, threshold_db)
-    table["row"] = [f"{n}. {db:.1f} dB" for n, db in zip(table["step"], table["sqnr_db"], strict=True)]
+    table["row"] = [f"{n}. {db_words(db)}" for n, db in zip(table["step"], table["sqnr_db"], strict=True)]
     # Ends that touch leave a bar that can still be seen.
     narrow = table["start"] + length / 250
     table["right"] = table["stop"].where(table["stop"] > narrow, narrow)

@@ -8,9 +8,9 @@ import streamlit as st
 
 from analyzers.records import Comparison, LayerRecord, SliceError
 from workbench import widgets
-from workbench.commands.words import cosine, decibels, number
+from workbench.commands.words import cosine, number
 from workbench.grades import Grade, grade_of_cosine
-from workbench.tables import part_name, sides_table
+from workbench.tables import db_words, part_name, sides_table
 from workbench.widgets import plain
 
 _FLAG_WORDS = {
@@ -96,8 +96,8 @@ def _agreement(record: LayerRecord) -> None:
         ("Cosine", cosine(record.cosine), "n/a" if alone is None else cosine(alone.cosine)),
         (
             "SQNR",
-            f"{decibels(record.sqnr_db)} dB",
-            "n/a" if alone is None else f"{decibels(alone.sqnr_db)} dB",
+            f"{db_words(record.sqnr_db)}",
+            "n/a" if alone is None else f"{db_words(alone.sqnr_db)}",
         ),
     ]
     _grid(rows)
@@ -131,15 +131,15 @@ def _worst(record: LayerRecord) -> None:
         rows.append(("Worst channel", part_name(record.worst_channel), _similarity(record.worst_channel)))
     sample = record.worst_sample
     if sample is not None:
-        words = f"{decibels(sample.sqnr_db)} dB, cosine {cosine(sample.cosine)}"
+        words = f"{db_words(sample.sqnr_db)}, cosine {cosine(sample.cosine)}"
         rows.append(("Worst sample", sample.sample, words))
-        rows.append(("95 % of samples", f"≥ {decibels(record.p95_sqnr_db)} dB", ""))
+        rows.append(("95 % of samples", f"≥ {db_words(record.p95_sqnr_db)}", ""))
     if rows:
         _grid(rows)
 
 
 def _similarity(part: SliceError) -> str:
-    return f"{decibels(part.sqnr_db)} dB, cosine {cosine(part.cosine)}"
+    return f"{db_words(part.sqnr_db)}, cosine {cosine(part.cosine)}"
 
 
 def _names(record: LayerRecord) -> None:

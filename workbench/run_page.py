@@ -122,9 +122,11 @@ def follow(opened: Project, status: JobStatus, show_partial: ShowPartial | None)
             st.rerun()
         events, _ = context.jobs().events(status.id)
         with st.container(border=True):
-            bar, button = st.columns([5, 1], vertical_alignment="bottom")
+            bar, button = st.columns([5, 1], vertical_alignment="center")
             with bar:
-                widgets.state_badge(now, with_kind=False)
+                with st.container(horizontal=True, vertical_alignment="center"):
+                    widgets.state_badge(now, with_kind=False)
+                    st.caption(widgets.plain(now.text), width="content")
                 widgets.progress_bar(now)
             button.button(
                 "Cancel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -17,6 +18,7 @@ from analyzers.records import (
     Trial,
     Unpaired,
 )
+from analyzers.serialize import DB_LIMIT
 from workbench.grades import GRADES, grade_of_cosine, nines
 
 # What a spreadsheet takes for the beginning of a formula.
@@ -192,28 +194,36 @@ def interval_table(steps: Sequence[BisectStep], length: int, threshold_db: float
     Columns: ``step``, ``start``, ``stop``, ``cut``, ``layer``, ``sqnr_db``, ``verdict``, ``round``.
     """
     rows: list[tuple[object, ...]] = []
+    # With everything of the chain as in the candidate; a repair is that hybrid too.
+    whole_db: dict[tuple[str, ...], float] = {}
     repaired: tuple[str, ...] | None = None
-    low, high, search_round = 0, length, 0
-    level = whole_db = threshold_db
+    low, high, search_round, level = 0, length, 0, threshold_db
     for number, step in enumerate(steps, start=1):
+        if step.cut == length and step.direction in ("candidate-prefix", "repair"):
+            whole_db[step.repaired] = step.sqnr_db
         if step.direction != "candidate-prefix":
             continue
-        if step.cut == length:
-            whole_db = step.sqnr_db
         if step.repaired != repaired:
             repaired, level = step.repaired, threshold_db
             low, high, search_round = 0, length, search_round + 1
-        elif not low <= step.cut <= high:
-            level = whole_db + _HALF_OF_LOSS_DB
+        elif 0 < step.cut < length and not low <= step.cut <= high:
+            level = whole_db.get(step.repaired, threshold_db) + _HALF_OF_LOSS_DB
             low, high, search_round = 0, length, search_round + 1
         if step.sqnr_db >= level:
-            low = step.cut
+            low = max(low, step.cut)
         else:
-            high = step.cut
+            high = min(high, step.cut)
         word = "bad" if step.is_bad else "good"
         rows.append((number, low, max(low, high), step.cut, step.layer, step.sqnr_db, word, search_round))
     columns = ["step", "start", "stop", "cut", "layer", "sqnr_db", "verdict", "round"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def db_words(value: float, digits: int = 1) -> str:
+    """Return decibels for people; beyond what JSON holds the two sides are equal."""
+    if math.isnan(value):
+        return "n/a"
+    return "exact" if value >= DB_LIMIT else f"{value:.{digits}f} dB"
 
 
 def trial_table(trials: Sequence[Trial], target: float | None) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from analyzers.errors import TearlineError
 from analyzers.records import Notice
+from workbench.charts import WARM
 from workbench.commands.words import duration
 from workbench.grades import GRADES, NOT_COMPARED, Grade
 from workbench.job_records import JobError, JobState, JobStatus
@@ -112,12 +113,14 @@ def command(line: str) -> None:
         st.code(line, language="bash", wrap_lines=True)
 
 
-def grade_legend() -> None:
+def grade_legend(*, threshold: float) -> None:
     """Show the five steps with their words, and what the marks mean."""
     chips = "".join(_swatch(g, _range_of(g)) for g in GRADES)
     marks = (
         "<span style='white-space:nowrap'>● accumulated</span>"
         "<span style='white-space:nowrap'>┃ alone, fed with the reference's values</span>"
+        f"<span style='white-space:nowrap'><span style='color:{WARM}'>╌╌</span> "
+        f"fallback candidates below {threshold:g}</span>"
         f"<span style='white-space:nowrap;color:{NOT_COMPARED.color}'>✕ {NOT_COMPARED.word}</span>"
     )
     st.html(
@@ -147,14 +150,16 @@ def progress_words(status: JobStatus) -> str:
         parts.append(f"{status.done} of {status.total}")
     if status.eta_seconds is not None and status.done < status.total:
         parts.append(f"{duration(status.eta_seconds)} left")
-    words = ", ".join(parts)
-    return f"{words} · {status.text}" if status.text else words
+    return ", ".join(parts)
 
 
 def progress_bar(status: JobStatus) -> None:
-    """Show how far the stage of a running job is."""
-    done = status.done / status.total if status.total else 0.0
-    st.progress(min(1.0, max(0.0, done)), text=plain(progress_words(status)))
+    """Show how far the stage of a running job is, as far as that is known."""
+    words = plain(progress_words(status))
+    if status.total:
+        st.progress(min(1.0, max(0.0, status.done / status.total)), text=words)
+    else:
+        st.caption(words)
 
 
 def ago(seconds: float) -> str:

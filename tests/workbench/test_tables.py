@@ -11,6 +11,7 @@ from analyzers.records import BisectStep, SliceError, Trial
 from tests.workbench import answers
 from workbench.tables import (
     bisect_table,
+    db_words,
     filter_layers,
     interval_table,
     layer_table,
@@ -124,6 +125,31 @@ def test_the_interval_opens_again_where_half_of_the_loss_is_looked_for() -> None
     table = interval_table(steps, 10, 16.9)
     assert table["round"].tolist() == [1, 1, 1, 1, 2, 2]
     assert (table["start"].iloc[-1], table["stop"].iloc[-1]) == (7, 9)
+
+
+def test_looking_at_the_ends_does_not_open_the_interval_again() -> None:
+    """With nothing of the candidate the output must be good; that is looked at last."""
+    runs = [(10, 2.0), (5, 12.0), (2, 20.0), (3, 19.0), (4, 18.0), (0, 200.0)]
+    steps = [BisectStep(c, "", "candidate-prefix", (), db, is_bad=db < 16.9) for c, db in runs]
+    table = interval_table(steps, 10, 16.9)
+    assert set(table["round"]) == {1}
+    assert (table["start"].iloc[-1], table["stop"].iloc[-1]) == (4, 5)
+
+
+def test_the_level_of_a_later_round_is_taken_from_the_repair() -> None:
+    steps = [
+        BisectStep(10, "", "repair", ("a",), 2.0, is_bad=True),
+        BisectStep(5, "", "candidate-prefix", ("a",), 12.0, is_bad=True),
+        BisectStep(7, "", "candidate-prefix", ("a",), 8.0, is_bad=True),
+        BisectStep(9, "", "candidate-prefix", ("a",), 4.0, is_bad=True),
+    ]
+    table = interval_table(steps, 10, 16.9)
+    assert table["round"].tolist() == [1, 2, 2]
+    assert (table["start"].iloc[-1], table["stop"].iloc[-1]) == (7, 9)
+
+
+def test_decibels_are_put_into_words() -> None:
+    assert [db_words(v) for v in (16.94, 200.0, math.inf, math.nan)] == ["16.9 dB", "exact", "exact", "n/a"]
 
 
 def test_repairs_are_in_the_table_of_steps_but_not_in_the_strip() -> None:

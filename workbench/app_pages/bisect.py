@@ -8,12 +8,11 @@ from streamlit.elements.lib.column_types import ColumnConfig
 from analyzers.records import BisectResult, BisectStep, Culprit
 from workbench import context, state, widgets
 from workbench.charts import bisect_chart
-from workbench.commands.words import decibels
 from workbench.job_records import Event, JobStatus
 from workbench.projects import Project
 from workbench.run_page import PAGES, run_page
 from workbench.runs import partial_records, read_bisect_options
-from workbench.tables import bisect_table, short_name, summary_of, to_csv
+from workbench.tables import bisect_table, db_words, short_name, summary_of, to_csv
 from workbench.widgets import plain
 
 _VERDICTS = {
@@ -50,8 +49,8 @@ def _show(_: Project, status: JobStatus) -> None:
     widgets.verdict(headline, detail)
     widgets.metrics(
         [
-            ("Candidate", f"{decibels(result.candidate_sqnr_db)} dB", f"Its output by {result.metric}"),
-            ("Threshold", f"{decibels(result.threshold_db)} dB", "A hybrid below it is bad"),
+            ("Candidate", f"{db_words(result.candidate_sqnr_db)}", f"Its output by {result.metric}"),
+            ("Threshold", f"{db_words(result.threshold_db)}", "A hybrid below it is bad"),
             ("Hybrids run", f"{len(result.steps)}", f"Over a chain of {len(result.chain)} layers"),
             ("Samples", f"{result.samples}", "Per hybrid"),
         ]
@@ -114,7 +113,7 @@ def _culprit(culprit: Culprit, verdict: str) -> None:
             words = "all repaired but this one" if together else _place(culprit.bad)
             _proof("Bad", culprit.bad, words, "red")
         with repaired:
-            st.markdown(f":green[**Repaired**] &nbsp; {decibels(culprit.repaired_sqnr_db)} dB")
+            st.markdown(f":green[**Repaired**] &nbsp; {db_words(culprit.repaired_sqnr_db)}")
             st.caption("the whole candidate with it as in the reference")
         st.caption(
             f"Its jump is {culprit.jump_fraction:.0%} of the noise from the input side, "
@@ -123,7 +122,7 @@ def _culprit(culprit: Culprit, verdict: str) -> None:
 
 
 def _proof(word: str, step: BisectStep, place: str, color: str) -> None:
-    st.markdown(f":{color}[**{word}**] &nbsp; {decibels(step.sqnr_db)} dB")
+    st.markdown(f":{color}[**{word}**] &nbsp; {db_words(step.sqnr_db)}")
     st.caption(place)
 
 

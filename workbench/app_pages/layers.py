@@ -117,7 +117,7 @@ def _depth(result: Comparison, measure: Measure) -> None:
         selection_mode=DEPTH_SELECTION,
         alt=f"{_MEASURE_NAMES[measure]} of every operator along the depth of the network",
     )
-    widgets.grade_legend()
+    widgets.grade_legend(threshold=result.threshold)
 
 
 def _table(result: Comparison, measure: Measure) -> None:
