@@ -52,6 +52,8 @@ def bisect_pair(
             where="--metric",
             hint=f"Use one of: {', '.join(METRICS)}",
         )
+    if options.samples < 1 or options.max_runs < 1 or options.max_culprits < 1:
+        raise InputError("option_out_of_range", "Bisect needs at least one sample, one run and one culprit")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tearline-")))
         bench = replace(make_bench(pair, inputs, folder / "reference"), metric=options.metric)

@@ -76,6 +76,7 @@ def check_numbers(options: SearchOptions) -> None:
         "--budget": options.budget is None or options.budget > 0,
         "--max-layers": options.max_layers is None or options.max_layers >= 0,
         "--holdout": 0 <= options.holdout < 1,
+        "rank_samples": options.rank_samples >= 1,
     }
     for name, is_fine in checks.items():
         if not is_fine:

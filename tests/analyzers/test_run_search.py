@@ -5,6 +5,7 @@ import math
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analyzers.errors import InputError
@@ -156,6 +157,22 @@ def test_every_record_of_the_steps_belongs_to_the_result(tmp_path: Path) -> None
     assert [s.record for s in seen if isinstance(s.record, Trial)] == list(result.trials)
     assert not any(isinstance(s.record, Ranking) for s in seen)
     assert {"search", "rank", "overflow"} <= {s.stage for s in seen}
+
+
+def test_a_candidate_that_was_fed_something_else_is_scored_on_that(tmp_path: Path) -> None:
+    pair, inputs = plant(tmp_path, [])
+    with np.load(inputs.data or "") as stored:
+        shifted = {name: array + np.float32(0.5) for name, array in stored.items()}
+    other = tmp_path / "other.npz"
+    np.savez(other, **shifted)
+    same = dataclasses.replace(inputs, candidate_data=inputs.data)
+    differs = dataclasses.replace(inputs, candidate_data=other)
+    scores = [
+        finish(search_pair(pair, given, SearchOptions(target=5.0), executor=Inline())).candidate_score
+        for given in (inputs, same, differs)
+    ]
+    assert scores[0] == scores[1]
+    assert scores[2] < scores[0] - 3.0
 
 
 def test_a_drop_in_decibels_is_refused_before_anything_runs(tmp_path: Path) -> None:
