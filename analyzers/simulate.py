@@ -135,13 +135,11 @@ class Simulation:
         return Simulated(model, halves)
 
     def _named_output(self, made: ir.Value, value: ir.Value, outputs: list[ir.Value]) -> ir.Value:
-        is_free = made.producer() is not None and made not in outputs
-        if is_free and made.dtype in (None, value.dtype):
-            made.name = value.name
-            result = made
-        else:
-            result = self.assembler.emit("Identity", [made], f"{value.name}_copy")
-            result.name = value.name
+        result = self._as_type(made, made.dtype, value.dtype)
+        assert result is not None
+        if result.producer() is None or result in outputs:
+            result = self.assembler.emit("Identity", [result], f"{value.name}_copy")
+        result.name = value.name
         result.type = value.type if value.type is not None else result.type
         if result.shape is None:
             result.shape = value.shape
