@@ -43,7 +43,7 @@ def test_the_classifier_scores_what_the_card_says() -> None:
 
 def test_the_sample_behaves_as_the_demo_needs() -> None:
     reference = STATED["detector.onnx"][0]
-    assert reference >= 0.53
+    assert reference >= 0.55
     assert STATED["candidates/detector_int8_per_tensor.onnx"][0] <= reference - 0.10
     assert STATED["candidates/detector_int8_noise.onnx"][0] < STATED["candidates/detector_int8.onnx"][0]
     assert STATED["candidates/detector_decoded_int8.onnx"][0] < 0.05
