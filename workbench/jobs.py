@@ -228,18 +228,17 @@ class Jobs:
         (run / "cancel").touch()
         terminated: int | None = None
         deadline = time.monotonic() + self._grace
-        while (status := self.status(job_id)).is_live and time.monotonic() < deadline:
-            pid = self._pid(job_id, run)
+        while time.monotonic() < deadline:
+            is_live = self.status(job_id).is_live
+            pid = self._living_worker(job_id, run)
+            if pid is None and not is_live:
+                break
             if pid is not None and pid != terminated:
                 terminate_group(pid)
                 terminated = pid
             time.sleep(0.02)
-        if status.is_live and terminated is not None:
-            kill_group(terminated)
-            with contextlib.suppress(psutil.Error):
-                psutil.Process(terminated).wait(timeout=5)
-            status = self.status(job_id)
-        return status
+        self._kill(job_id, run)
+        return self.status(job_id)
 
     def list(self) -> tuple[JobStatus, ...]:
         """Return all jobs, newest first."""
@@ -294,12 +293,24 @@ class Jobs:
             return worker.poll() is None
         return is_alive(claim.pid, claim.started)
 
-    def _pid(self, job_id: str, run: Path) -> int | None:
+    def _living_worker(self, job_id: str, run: Path) -> int | None:
         claim = read_claim(run)
         if claim is not None:
-            return claim.pid
+            return claim.pid if self._is_running(job_id, claim) else None
         worker = self._workers.get(job_id)
         return worker.pid if worker is not None and worker.poll() is None else None
+
+    def _kill(self, job_id: str, run: Path) -> None:
+        """End what is left of a worker, also processes that outlived it, and wait for it."""
+        claim, pid = read_claim(run), self._living_worker(job_id, run)
+        if claim is not None:
+            clear_group(claim.pid, claim.started)
+        elif pid is not None:
+            kill_group(pid)
+        if pid is not None:
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).wait(timeout=5)
+        shutil.rmtree(run / "tmp", ignore_errors=True)
 
     def _settle(self, run: Path, status: JobStatus, claim: Claim | None) -> JobStatus:
         """Write the end state of a job whose worker is gone, and clear what it left behind."""
