@@ -80,7 +80,7 @@ def test_the_whole_way_from_upload_to_download(page: Page, files: Files) -> None
     page.get_by_role("button", name="Bisect", exact=True).click()
     page.get_by_role("button", name="Run again").wait_for(timeout=JOB_MS)
     expect(main(page)).to_contain_text("conv1")
-    expect(main(page)).to_contain_text("confirmed by repair")
+    expect(main(page)).to_contain_text("Hybrids run")
 
     go(page, "Fallback")
     page.get_by_role("button", name="Search", exact=True).click()
