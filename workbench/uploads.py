@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ _CHUNK_BYTES = 1 << 20
 _FREE_BYTES = 256 << 20
 _LISTED = 2000
 _VISITED = 20_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _SUFFIXES: dict[Role, frozenset[str]] = {
     "model": frozenset((".onnx",)),
     "set": frozenset((".npz",)),
@@ -108,10 +110,12 @@ def stage_model(workspace: Workspace, uploads: Sequence[Upload], *, known: Stage
                 f"One .onnx file is needed, and {len(models)} came",
                 hint="Drop the model together with its external data files, one model at a time",
             )
-        named = {"model.onnx": models[0]} | {_plain_name(w.name): w for w in weights}
+        name = _model_name(models[0].name)
+        # A file of weights called like the model would take its place.
+        named = {_plain_name(w.name): w for w in weights} | {name: models[0]}
         folder = _settle(workspace, incoming, named)
         size = sum(a.size_bytes for a in named.values())
-        return Staged(folder / "model.onnx", models[0].name, size)
+        return Staged(folder / name, models[0].name, size)
 
 
 def stage_set(workspace: Workspace, uploads: Sequence[Upload]) -> Staged:
@@ -292,6 +296,12 @@ def _move(ready: Path, folder: Path) -> None:
         # Somebody else brought the same files in the meantime.
         if not folder.exists():
             raise
+
+
+def _model_name(name: str) -> str:
+    """Return a file name of harmless characters by which reports and scripts can call the model."""
+    stem = _UNSAFE.sub("_", PurePosixPath(name.replace("\\", "/")).stem).strip("._-")
+    return f"{stem[:80] or 'model'}.onnx"
 
 
 def _plain_name(name: str) -> str:

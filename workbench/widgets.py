@@ -162,6 +162,11 @@ def progress_bar(status: JobStatus) -> None:
         st.caption(words)
 
 
+def metric_name(name: str) -> str:
+    """Return a metric as people write it."""
+    return name.upper() if name in ("ap", "sqnr") else name
+
+
 def ago(seconds: float) -> str:
     """Return how long ago something was, roughly."""
     if seconds < 90:

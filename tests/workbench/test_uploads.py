@@ -34,18 +34,32 @@ def workspace(tmp_path: Path) -> Workspace:
     return open_workspace(tmp_path / "ws")
 
 
-def test_a_model_lies_in_a_folder_of_its_own_under_a_name_of_ours(workspace: Workspace) -> None:
-    staged = stage_model(workspace, [Sent("../../etc/my model.onnx", b"onnx")])
-    assert staged.path.name == "model.onnx"
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("yolox_nano.onnx", "yolox_nano.onnx"),
+        ("../../etc/my model.onnx", "my_model.onnx"),
+        ("C:\\nets\\a.ONNX", "a.onnx"),
+        ("/etc/passwd/.onnx", "onnx.onnx"),
+        ("-o x;$(rm).onnx", "o_x_rm.onnx"),
+        ("猫\n.onnx", "model.onnx"),
+        (f"{'x' * 300}.onnx", f"{'x' * 80}.onnx"),
+    ],
+)
+def test_a_model_lies_in_a_folder_of_its_own_under_a_harmless_name(
+    sent: str, kept: str, workspace: Workspace
+) -> None:
+    staged = stage_model(workspace, [Sent(sent, b"onnx")])
+    assert staged.path.name == kept
     assert staged.path.parent.parent == workspace.uploads
     assert staged.path.read_bytes() == b"onnx"
-    assert staged.label == "../../etc/my model.onnx"
-    assert [p.name for p in staged.path.parent.iterdir()] == ["model.onnx"]
+    assert staged.label == sent
+    assert [p.name for p in staged.path.parent.iterdir()] == [kept]
 
 
-def test_the_same_files_are_kept_once_whatever_they_are_called(workspace: Workspace) -> None:
+def test_the_same_files_are_kept_once(workspace: Workspace) -> None:
     one = stage_model(workspace, [Sent("a.onnx", b"onnx")])
-    two = stage_model(workspace, [Sent("b.onnx", b"onnx")])
+    two = stage_model(workspace, [Sent("a.onnx", b"onnx")])
     other = stage_model(workspace, [Sent("a.onnx", b"other")])
     assert one.path == two.path
     assert other.path != one.path
@@ -61,10 +75,10 @@ def test_external_data_may_come_later(workspace: Workspace) -> None:
     known = stage_model(workspace, [Sent("m.onnx", b"onnx")])
     whole = stage_model(workspace, [Sent("w.bin", b"w")], known=known)
     assert whole.label == "m.onnx"
-    assert {p.name for p in whole.path.parent.iterdir()} == {"model.onnx", "w.bin"}
+    assert {p.name for p in whole.path.parent.iterdir()} == {"m.onnx", "w.bin"}
     more = stage_model(workspace, [Sent("v.bin", b"v")], known=whole)
-    assert {p.name for p in more.path.parent.iterdir()} == {"model.onnx", "w.bin", "v.bin"}
-    assert {p.name for p in known.path.parent.iterdir()} == {"model.onnx"}
+    assert {p.name for p in more.path.parent.iterdir()} == {"m.onnx", "w.bin", "v.bin"}
+    assert {p.name for p in known.path.parent.iterdir()} == {"m.onnx"}
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def _what(search: JobStatus, result: SearchResult) -> None:
     words = {0: "No layer", 1: "1 layer"}.get(count, f"{count} layers")
     when = widgets.ago(time.time() - search.created)
     shown = score(result.score, result.unit)
-    widgets.verdict(f"{words} in {result.precision.upper()}, {result.metric} {shown}")
+    widgets.verdict(f"{words} in {result.precision.upper()}, {widgets.metric_name(result.metric)} {shown}")
     names = f"{widgets.plain(summary_of(result.fallback, shown=6))} · " if result.fallback else ""
     st.caption(f"{names}search of {when}")
     if not result.reached:

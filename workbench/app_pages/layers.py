@@ -71,7 +71,9 @@ def _summary(result: Comparison) -> None:
     items: list[widgets.Metric] = []
     for name, given in (("reference", result.reference_score), ("candidate", result.candidate_score)):
         if given is not None:
-            items.append((f"{given.metric.upper()} of the {name}", score(given.value, given.unit), ""))
+            items.append(
+                (f"{widgets.metric_name(given.metric)} of the {name}", score(given.value, given.unit), "")
+            )
     if result.outputs:
         worst = min(result.outputs, key=lambda o: o.sqnr_db if o.sqnr_db == o.sqnr_db else 1e9)
         items.append(("Worst output", f"{worst.sqnr_db:.1f} dB", f"SQNR of {worst.reference_tensor}"))

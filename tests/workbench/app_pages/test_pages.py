@@ -272,7 +272,7 @@ def test_export_waits_for_a_search(workspace: Workspace) -> None:
 
 def test_export_offers_every_format_and_says_what_it_is(workspace: Workspace) -> None:
     app = open_app(EXPORT, project=_done(workspace, "search").id)
-    assert "2 layers in FP16, ap 0.3301" in words(app)
+    assert "2 layers in FP16, AP 0.3301" in words(app)
     assert set(app.radio(key="export.format").options) >= {
         "onnx",
         "onnx-sim",
