@@ -15,6 +15,7 @@ from workbench.widgets import plain
 
 _FLAG_WORDS = {
     "fallback_candidate": "first fallback candidate",
+    "low_sqnr": "noise above the threshold in dB",
     "nan": "NaN on one side",
     "inf": "infinite values on one side",
     "unpaired": "no twin in the candidate",
@@ -145,11 +146,12 @@ def _similarity(part: SliceError) -> str:
 def _names(record: LayerRecord) -> None:
     rows = [("Reference tensor", record.reference_tensor, "")]
     if record.candidate_tensor is not None:
-        rows.append(("Candidate tensor", record.candidate_tensor, f"paired by {record.evidence}"))
-    _grid(rows)
+        rows.append(("Candidate tensor", record.candidate_tensor, ""))
+        rows.append(("Paired by", record.evidence, ""))
+    _grid(rows, columns="7.2rem 1fr 0")
 
 
-def _grid(rows: list[tuple[str, str, str]]) -> None:
+def _grid(rows: list[tuple[str, str, str]], *, columns: str = "7.2rem 1fr 1fr") -> None:
     digits = "font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
     cells = "".join(
         f"<div style='opacity:0.65'>{_escape(name)}</div><div style='{digits}'>{_escape(first)}</div>"
@@ -157,6 +159,6 @@ def _grid(rows: list[tuple[str, str, str]]) -> None:
         for name, first, second in rows
     )
     st.html(
-        "<div style='display:grid;grid-template-columns:7.2rem 1fr 1fr;gap:3px 12px;font-size:0.86rem;"
+        f"<div style='display:grid;grid-template-columns:{columns};gap:3px 12px;font-size:0.86rem;"
         f"border-top:1px solid rgba(128,140,150,0.25);padding-top:8px'>{cells}</div>"
     )

@@ -24,12 +24,13 @@ from workbench.grades import GRADES, grade_of_cosine, nines
 # What a spreadsheet takes for the beginning of a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _SHOWN_LAYERS = 3
+_NAME_LENGTH = 28
 
 
 def layer_table(layers: Sequence[LayerRecord]) -> pd.DataFrame:
     """Return one row per reference operator, in topological order.
 
-    Columns: ``index`` (depth), ``node``, ``layer``, ``op``, ``grade``, ``nines``, ``cosine``, ``sqnr_db``,
+    Columns: ``index`` (depth), ``node``, ``name`` (its end, where it is long), ``layer``, ``op``, ``grade``, ``nines``, ``cosine``, ``sqnr_db``,
     ``isolated_cosine``, ``isolated_nines``, ``isolated_sqnr_db``, ``norm_ratio``, ``rmse_scale``,
     ``max_error``, ``clipped``, ``worst_part``, ``worst_part_db``, ``worst_sample``, ``worst_sample_db``,
     ``is_candidate`` (first fallback candidate), ``flags``.
@@ -40,7 +41,7 @@ def layer_table(layers: Sequence[LayerRecord]) -> pd.DataFrame:
 
 def _layer_columns() -> tuple[str, ...]:
     return tuple(
-        "index node layer op grade nines cosine sqnr_db isolated_cosine isolated_nines isolated_sqnr_db "
+        "index node name layer op grade nines cosine sqnr_db isolated_cosine isolated_nines isolated_sqnr_db "
         "norm_ratio rmse_scale max_error clipped worst_part worst_part_db worst_sample worst_sample_db "
         "is_candidate flags".split()
     )
@@ -51,6 +52,7 @@ def _layer_row(index: int, layer: LayerRecord) -> dict[str, object]:
     return {
         "index": index,
         "node": layer.node,
+        "name": short_name(layer.node, length=_NAME_LENGTH),
         "layer": layer.layer,
         "op": layer.op_type,
         "grade": grade_of_cosine(layer.cosine).word,

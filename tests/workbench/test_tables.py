@@ -34,6 +34,7 @@ def test_there_is_a_row_per_operator_in_topological_order() -> None:
     table = layer_table(result.layers)
     assert list(table["index"]) == list(range(60))
     assert list(table["node"]) == [r.node for r in result.layers]
+    assert table["name"][9].endswith("=x onerror=alert(1)>")
     assert table["is_candidate"].sum() == sum("fallback_candidate" in r.flags for r in result.layers)
 
 

@@ -19,7 +19,7 @@ from workbench.tables import filter_layers, layer_table, painted, row_of, to_csv
 _CHART, _TABLE = "layers.chart", "layers.table"
 _MEASURE_NAMES: dict[Measure, str] = {"cosine": "Cosine", "sqnr": "SQNR"}
 _COLUMNS = (
-    "is_candidate node op grade nines cosine sqnr_db isolated_cosine isolated_sqnr_db norm_ratio worst_part "
+    "is_candidate name op grade nines cosine sqnr_db isolated_cosine isolated_sqnr_db norm_ratio worst_part "
     "worst_part_db flags"
 ).split()
 
@@ -175,7 +175,7 @@ def _column_config() -> dict[str, ColumnConfig]:
         "is_candidate": st.column_config.CheckboxColumn(
             "FP16?", help="First fallback candidate: its cosine is below the threshold", width=60
         ),
-        "node": st.column_config.TextColumn("Operator", pinned=True, width=190),
+        "name": st.column_config.TextColumn("Operator", pinned=True, width=210),
         "op": st.column_config.TextColumn("Type", width=90),
         "grade": st.column_config.TextColumn("Grade", width=80),
         "nines": st.column_config.ProgressColumn(
