@@ -62,7 +62,8 @@ def _meaning(kind: GoalKind, value: float, *, is_db: bool) -> str:
     if is_db:
         return f"The outputs must have at least {value:g} dB signal to quantization noise."
     if kind == "drop":
-        return f"The score may lie at most {value:g} ({value * 100:g} {'point' if value == 0.01 else 'points'}) below the reference's."
+        points = "1 point" if value == 0.01 else f"{value * 100:g} points"
+        return f"The score may lie at most {value:g} ({points}) below the reference's."
     return f"The score must be at least {value:g}."
 
 

@@ -16,6 +16,7 @@ from workbench.widgets import plain
 _FLAG_WORDS = {
     "fallback_candidate": "first fallback candidate",
     "low_sqnr": "noise above the threshold in dB",
+    "slice_lost": "one of its parts is lost",
     "nan": "NaN on one side",
     "inf": "infinite values on one side",
     "unpaired": "no twin in the candidate",

@@ -30,10 +30,10 @@ _NAME_LENGTH = 28
 def layer_table(layers: Sequence[LayerRecord]) -> pd.DataFrame:
     """Return one row per reference operator, in topological order.
 
-    Columns: ``index`` (depth), ``node``, ``name`` (its end, where it is long), ``layer``, ``op``, ``grade``, ``nines``, ``cosine``, ``sqnr_db``,
-    ``isolated_cosine``, ``isolated_nines``, ``isolated_sqnr_db``, ``norm_ratio``, ``rmse_scale``,
-    ``max_error``, ``clipped``, ``worst_part``, ``worst_part_db``, ``worst_sample``, ``worst_sample_db``,
-    ``is_candidate`` (first fallback candidate), ``flags``.
+    Columns: ``index`` (depth), ``node``, ``name`` (its end, where it is long), ``layer``, ``op``, ``grade``,
+    ``nines``, ``cosine``, ``sqnr_db``, ``isolated_cosine``, ``isolated_nines``, ``isolated_sqnr_db``,
+    ``norm_ratio``, ``rmse_scale``, ``max_error``, ``clipped``, ``worst_part``, ``worst_part_db``,
+    ``worst_sample``, ``worst_sample_db``, ``is_candidate`` (first fallback candidate), ``flags``.
     """
     rows = [_layer_row(index, layer) for index, layer in enumerate(layers)]
     return pd.DataFrame(rows, columns=list(_layer_columns()))

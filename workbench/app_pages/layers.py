@@ -19,7 +19,7 @@ from workbench.tables import filter_layers, layer_table, painted, row_of, to_csv
 _CHART, _TABLE = "layers.chart", "layers.table"
 _MEASURE_NAMES: dict[Measure, str] = {"cosine": "Cosine", "sqnr": "SQNR"}
 _COLUMNS = (
-    "is_candidate name op grade nines cosine sqnr_db isolated_cosine isolated_sqnr_db norm_ratio worst_part "
+    "name op grade cosine sqnr_db nines is_candidate isolated_cosine isolated_sqnr_db norm_ratio worst_part "
     "worst_part_db flags"
 ).split()
 
