@@ -520,7 +520,7 @@ class BisectOptions:
     Attributes:
         threshold_db: A hybrid below it is bad; 16.9 dB is a cosine of 0.99.
         metric: "sqnr" or "slice-sqnr".
-        samples: Samples per hybrid: those on which the candidate is worst.
+        samples: Samples per hybrid, half of them those on which the candidate is worst.
         max_runs: Hybrids that may be run.
         max_culprits: Layers that are repaired one after the other before errors count as accumulated.
     """

@@ -59,7 +59,7 @@ def bisect_pair(
         bench = replace(make_bench(pair, inputs, folder / "reference"), metric=options.metric)
         samples = samples_of(bench)
         workers = executor or stack.enter_context(WorkerPool(inputs.workers))
-        chosen = yield from _worst_samples(pair, bench, options.samples, workers, inputs.mode)
+        chosen = yield from _telling_samples(pair, bench, options.samples, workers, inputs.mode)
         comparison = yield from compare(
             pair,
             Subset(samples, chosen),
@@ -86,12 +86,13 @@ def bisect_pair(
         )
 
 
-def _worst_samples(
+def _telling_samples(
     pair: Pair, bench: Bench, count: int, executor: Executor, mode: Mode
 ) -> Steps[tuple[int, ...]]:
-    """Return the samples on which the candidate is worst, of those that are looked at, in order.
+    """Return the samples on which the candidate is worst, of those that are looked at, and ordinary ones.
 
-    A fault that shows on one sample in twenty would be missed by any four that are taken blindly.
+    A fault that shows on one sample in twenty would be missed by any four that are taken blindly; on the
+    worst samples alone everything may be so wrong that no layer stands out.
     """
     seen = spread(len(samples_of(bench)), SEEN_FOR_CHOICE)
     side = given_side(pair, bench, mode)
@@ -109,7 +110,9 @@ def _worst_samples(
             # Undefined is no worse than perfect: both sides are zero, say.
             worth.append((inf if isnan(value) else value, seen[len(worth)]))
         yield Step("bisect", done=len(worth), total=len(seen), text="Looking for the worst samples")
-    return tuple(sorted(index for _, index in sorted(worth)[:count]))
+    worst = [index for _, index in sorted(worth)[: (count + 1) // 2]]
+    ordinary = [index for index in spread(len(samples_of(bench)), count) if index not in worst]
+    return tuple(sorted([*worst, *ordinary][:count]))
 
 
 @dataclass(frozen=True, slots=True)

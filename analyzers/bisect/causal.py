@@ -8,10 +8,11 @@ threshold is crossed somewhere. A layer is a culprit by its own jump and by what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from analyzers import ddmin
-from analyzers.bisect.hybrids import Hybrids, OutOfRunsError, noise, share
+from analyzers.bisect import endings
+from analyzers.bisect.hybrids import Hybrids, OutOfRunsError, noise, noise_of, share
 from analyzers.records import BisectOptions, BisectResult, BisectStep, Culprit, Notice
 from analyzers.steps import Steps
 
@@ -24,14 +25,8 @@ MIN_SHARE = 0.1
 NEARLY_NOTHING = 0.1
 BARELY_BAD = 4.0
 
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """How the search ended: what was found and the words for it."""
-
-    culprits: tuple[Culprit, ...]
-    verdict: str
-    warnings: tuple[Notice, ...] = ()
+_Pair = tuple[BisectStep, BisectStep]
+"""Neighbouring cuts, the first good and the second bad."""
 
 
 def bisect(
@@ -60,7 +55,7 @@ def bisect(
     hybrids = Hybrids(chain, score, threshold_db=options.threshold_db, max_runs=options.max_runs)
     whole = yield from hybrids.candidate_prefix(len(hybrids.chain))
     if not whole.is_bad:
-        found = _Found((), "healthy")
+        found = endings.Found((), "healthy")
     else:
         found = yield from _search(hybrids, options)
     return BisectResult(
@@ -74,57 +69,68 @@ def bisect(
         verdict=found.verdict,
         samples=options.samples,
         metric=options.metric,
-        warnings=warnings + found.warnings + _non_monotone_notice(hybrids),
+        warnings=warnings + found.warnings + endings.non_monotone_notice(hybrids),
     )
 
 
-def _search(hybrids: Hybrids, options: BisectOptions) -> Steps[_Found]:
+def _search(hybrids: Hybrids, options: BisectOptions) -> Steps[endings.Found]:
     """Repair culprits one after the other until the output recovers or no layer stands out."""
     culprits: list[Culprit] = []
+    kept: list[Culprit] = []
     loss = noise(hybrids.steps[0])
     try:
         while len(culprits) < options.max_culprits:
             repaired = tuple(c.layer for c in culprits)
             if len(repaired) == len(hybrids.chain):
-                return _outside(culprits)
+                return endings.outside(kept)
             culprit = yield from _next_culprit(hybrids, repaired)
             if culprit is None:
                 origin = yield from hybrids.candidate_prefix(0, repaired)
-                return _outside(culprits) if origin.is_bad else _accumulated(hybrids, culprits)
+                return (
+                    endings.outside(kept) if origin.is_bad else endings.accumulated(hybrids, culprits, kept)
+                )
             culprits.append(culprit)
+            whole = yield from hybrids.candidate_prefix(len(hybrids.chain), repaired)
+            if culprit.is_confirmed or _own_share((culprit.good, culprit.bad), whole) >= HALF:
+                kept.append(culprit)
             if culprit.repaired_sqnr_db >= hybrids.threshold_db:
                 return (yield from _recovered(hybrids, culprits))
             if culprit.is_confirmed and _is_nearly_recovered(culprit, loss, hybrids.threshold_db):
-                return _nearly_recovered(hybrids, culprits)
+                return endings.nearly_recovered(hybrids, culprits)
+            if culprit not in kept and _relief(culprit, whole) < MIN_SHARE:
+                return endings.accumulated(hybrids, culprits, kept)
         return (yield from _interacting(hybrids))
     except OutOfRunsError:
-        return _stopped(culprits, options)
+        return endings.stopped(kept, options)
+
+
+def _relief(culprit: Culprit, whole: BisectStep) -> float:
+    """Return the share of the loss that its repair takes away, with all others as they are."""
+    return share(noise(whole) - noise_of(culprit.repaired_sqnr_db), noise(whole))
 
 
 def _is_nearly_recovered(culprit: Culprit, loss: float, threshold_db: float) -> bool:
     """Tell whether repairing the culprits so far leaves only a small rest, near the threshold."""
-    rest = 10 ** (-culprit.repaired_sqnr_db / 10)
-    return rest <= NEARLY_NOTHING * loss and rest <= BARELY_BAD * 10 ** (-threshold_db / 10)
+    rest = noise_of(culprit.repaired_sqnr_db)
+    return rest <= NEARLY_NOTHING * loss and rest <= BARELY_BAD * noise_of(threshold_db)
 
 
 def _next_culprit(hybrids: Hybrids, repaired: tuple[str, ...]) -> Steps[Culprit | None]:
-    """Return the layer at the threshold or, where that is a slope, the one with half of the loss."""
-    pair = yield from _crossing(hybrids, repaired, hybrids.threshold_db)
-    if pair is None:
-        return None
+    """Examine the layer at the threshold, or the one at half of the loss if only that makes half of it."""
     whole = yield from hybrids.candidate_prefix(len(hybrids.chain), repaired)
-    if _stands_out(*pair, whole):
-        return (yield from _examine(hybrids, *pair, repaired))
-    half_of_loss_db = whole.sqnr_db + 3.0103
-    pair = yield from _crossing(hybrids, repaired, half_of_loss_db)
-    if pair is not None and _stands_out(*pair, whole):
-        return (yield from _examine(hybrids, *pair, repaired))
-    return None
+    jumps: list[_Pair] = []
+    for level_db in (hybrids.threshold_db, whole.sqnr_db + 3.0103):
+        pair = yield from _crossing(hybrids, repaired, level_db)
+        if pair is None:
+            break
+        if _stands_out(pair, whole):
+            jumps.append(pair)
+        if _stands_out(pair, whole) and _own_share(pair, whole) >= HALF:
+            return (yield from _examine(hybrids, pair, repaired))
+    return (yield from _examine(hybrids, jumps[0], repaired)) if jumps else None
 
 
-def _crossing(
-    hybrids: Hybrids, repaired: tuple[str, ...], level_db: float
-) -> Steps[tuple[BisectStep, BisectStep] | None]:
+def _crossing(hybrids: Hybrids, repaired: tuple[str, ...], level_db: float) -> Steps[_Pair | None]:
     """Binary search for neighbouring cuts, the first at or above the level and the second below it.
 
     Returns:
@@ -146,16 +152,21 @@ def _crossing(
     return good, bad
 
 
-def _stands_out(good: BisectStep, bad: BisectStep, whole: BisectStep) -> bool:
+def _stands_out(pair: _Pair, whole: BisectStep) -> bool:
     """Tell a jump from a crossing on a slope."""
-    jump = noise(bad) - noise(good)
-    return share(jump, noise(bad)) >= HALF and share(jump, noise(whole)) >= MIN_SHARE
+    good, bad = pair
+    return share(noise(bad) - noise(good), noise(bad)) >= HALF and _own_share(pair, whole) >= MIN_SHARE
 
 
-def _examine(
-    hybrids: Hybrids, good: BisectStep, bad: BisectStep, repaired: tuple[str, ...]
-) -> Steps[Culprit]:
+def _own_share(pair: _Pair, whole: BisectStep) -> float:
+    """Return the share of the loss that the layer makes by itself, with all behind it exact."""
+    good, bad = pair
+    return share(noise(bad) - noise(good), noise(whole))
+
+
+def _examine(hybrids: Hybrids, pair: _Pair, repaired: tuple[str, ...]) -> Steps[Culprit]:
     """Repair the layer between the cuts, and look at its jump from the other side."""
+    good, bad = pair
     layer = bad.layer
     after = yield from hybrids.repair((*repaired, layer))
     suffix = yield from hybrids.reference_prefix(hybrids.chain.index(layer), repaired)
@@ -175,7 +186,7 @@ def _examine(
     )
 
 
-def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[_Found]:
+def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[endings.Found]:
     """Drop culprits that the others make unnecessary; those that stay are confirmed by being needed."""
 
     def is_enough(layers: frozenset[str]) -> Steps[bool]:
@@ -186,17 +197,17 @@ def _recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> Steps[_Found]:
     # The last one found is the one whose repair recovered, so it is given up last.
     needed = yield from ddmin.minimize([c.layer for c in culprits], is_enough)
     if len(needed) > max(2, len(hybrids.chain) // 2):
-        return _most_layers(needed)
+        return endings.most_layers(needed)
     kept = tuple(replace(c, is_confirmed=True) for c in culprits if c.layer in needed)
     dropped = tuple(c.layer for c in culprits if c.layer not in needed)
     warnings: tuple[Notice, ...] = ()
     if dropped:
         text = "The output recovers without repairing these layers, though the search passed them"
         warnings = (Notice("repair_not_needed", text, ", ".join(dropped)),)
-    return _Found(kept, "culprits", warnings)
+    return endings.Found(kept, "culprits", warnings)
 
 
-def _interacting(hybrids: Hybrids) -> Steps[_Found]:
+def _interacting(hybrids: Hybrids) -> Steps[endings.Found]:
     """Find a minimal set of layers whose common repair recovers the output."""
 
     def is_enough(layers: frozenset[str]) -> Steps[bool]:
@@ -204,14 +215,14 @@ def _interacting(hybrids: Hybrids) -> Steps[_Found]:
         return not step.is_bad
 
     if not (yield from is_enough(frozenset(hybrids.chain))):
-        return _outside([])
+        return endings.outside([])
     needed = yield from ddmin.minimize(hybrids.chain, is_enough)
     if len(needed) > max(2, len(hybrids.chain) // 2):
-        return _most_layers(needed)
-    culprits = []
+        return endings.most_layers(needed)
+    members = []
     for layer in needed:
-        culprits.append((yield from _member(hybrids, layer, needed)))
-    return _Found(tuple(culprits), "interacting")
+        members.append((yield from _member(hybrids, layer, needed)))
+    return endings.Found(tuple(members), "interacting")
 
 
 def _member(hybrids: Hybrids, layer: str, needed: tuple[str, ...]) -> Steps[Culprit]:
@@ -229,61 +240,3 @@ def _member(hybrids: Hybrids, layer: str, needed: tuple[str, ...]) -> Steps[Culp
         repaired_sqnr_db=together.sqnr_db,
         is_confirmed=True,
     )
-
-
-def _accumulated(hybrids: Hybrids, culprits: Sequence[Culprit]) -> _Found:
-    confirmed = tuple(c for c in culprits if c.is_confirmed)
-    if not confirmed:
-        return _Found((), "accumulation")
-    text = (
-        f"With these layers repaired the output is at {culprits[-1].repaired_sqnr_db:.1f} dB, below "
-        f"{hybrids.threshold_db:g} dB; what remains adds up over many layers, none of which stands out"
-    )
-    where = ", ".join(c.layer for c in culprits)
-    return _Found(confirmed, "culprits", (Notice("remaining_accumulation", text, where),))
-
-
-def _nearly_recovered(hybrids: Hybrids, culprits: Sequence[Culprit]) -> _Found:
-    text = (
-        f"With these layers repaired the output is at {culprits[-1].repaired_sqnr_db:.1f} dB, a little below "
-        f"{hybrids.threshold_db:g} dB: of the loss that is a small rest, for which no further layer is blamed"
-    )
-    confirmed = tuple(c for c in culprits if c.is_confirmed)
-    where = ", ".join(c.layer for c in culprits)
-    return _Found(confirmed, "culprits", (Notice("small_rest", text, where),))
-
-
-def _most_layers(needed: Sequence[str]) -> _Found:
-    text = (
-        f"The output recovers only with {len(needed)} layers repaired, most of all: no single layer is to "
-        "blame; look at what they share, such as the calibration set or the range of the input"
-    )
-    return _Found((), "accumulation", (Notice("most_layers_needed", text, ", ".join(needed)),))
-
-
-def _outside(culprits: Sequence[Culprit]) -> _Found:
-    text = (
-        "The output stays below the threshold with every layer computed as in the reference: the sides "
-        "differ in their inputs or in parts that were not paired"
-    )
-    return _Found(
-        tuple(c for c in culprits if c.is_confirmed), "outside_layers", (Notice("outside_layers", text),)
-    )
-
-
-def _stopped(culprits: Sequence[Culprit], options: BisectOptions) -> _Found:
-    confirmed = tuple(c for c in culprits if c.is_confirmed)
-    text = f"Stopped after {options.max_runs} runs; the layers found so far do not explain the whole loss"
-    return _Found(confirmed, "culprits" if confirmed else "accumulation", (Notice("runs_used_up", text),))
-
-
-def _non_monotone_notice(hybrids: Hybrids) -> tuple[Notice, ...]:
-    rise = hybrids.rise()
-    if rise is None:
-        return ()
-    fewer, more = rise
-    text = (
-        f"Errors cancel: a hybrid at {fewer.sqnr_db:.1f} dB rose to {more.sqnr_db:.1f} dB when more layers "
-        "were left as the candidate computes them; a culprit may hide behind another"
-    )
-    return (Notice("non_monotone", text, fewer.layer),)

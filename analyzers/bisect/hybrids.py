@@ -97,13 +97,18 @@ class Hybrids:
 
 
 def noise(step: BisectStep) -> float:
-    """Return the output noise power as a fraction of the signal power, ``10 ** (-sqnr / 10)``.
+    """Return the output noise power of a run; see ``noise_of``."""
+    return noise_of(step.sqnr_db)
 
-    Limited to what 200 dB either way mean; an undefined score counts as drowned in noise.
+
+def noise_of(sqnr_db: float) -> float:
+    """Return noise power as a fraction of signal power, ``10 ** (-sqnr / 10)``.
+
+    Limited to what 200 dB either way mean; an undefined ratio counts as drowned in noise.
     """
-    if math.isnan(step.sqnr_db):
+    if math.isnan(sqnr_db):
         return float(10 ** (_LIMIT_DB / 10))
-    return float(10 ** (-max(-_LIMIT_DB, min(_LIMIT_DB, step.sqnr_db)) / 10))
+    return float(10 ** (-max(-_LIMIT_DB, min(_LIMIT_DB, sqnr_db)) / 10))
 
 
 def share(part: float, whole: float) -> float:

@@ -113,6 +113,20 @@ def test_a_culprit_on_a_slope_is_found_and_the_rest_is_called_accumulated() -> N
     assert [w.code for w in result.warnings] == ["remaining_accumulation"]
 
 
+def test_layers_that_each_make_most_of_a_loss_that_none_undoes_alone_are_named_but_not_confirmed() -> None:
+    """The output saturates: l3 ruins it, l8 ruins what is left, and a slope over all layers does too."""
+
+    def score(fallback: frozenset[str]) -> float:
+        power = {"l3": 0.8, "l8": 0.8}
+        total = sum(power.get(f"l{i}", 0.015) for i in range(40) if f"l{i}" not in fallback)
+        return math.inf if total == 0 else -10 * math.log10(total / (1 + total))
+
+    result = finish(bisect(chain_of(40), score))
+    assert result.verdict == "interacting"
+    assert [(c.layer, c.is_confirmed) for c in result.culprits] == [("l3", False), ("l8", False)]
+    assert [w.code for w in result.warnings] == ["remaining_accumulation"]
+
+
 def test_a_candidate_above_the_threshold_is_healthy_after_one_run() -> None:
     result = finish(bisect(chain_of(9), additive({"l3": 0.01})))
     assert result.verdict == "healthy"
