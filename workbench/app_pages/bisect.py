@@ -57,7 +57,7 @@ def _show(_: Project, status: JobStatus) -> None:
     )
     widgets.notices(result.warnings)
     for culprit in result.culprits:
-        _culprit(culprit, result.verdict)
+        _culprit(culprit)
     st.subheader("How it closed in", anchor=False)
     _strip(result.steps, len(result.chain), result.threshold_db)
     _steps(result.steps)
@@ -80,14 +80,21 @@ def _words(result: BisectResult) -> tuple[str, str]:
     if result.verdict in _VERDICTS:
         return _VERDICTS[result.verdict]
     joined = summary_of(names, shown=4)
+    if not names:
+        return "No layer was found", f"The search ended with the verdict {plain(result.verdict)}."
     if result.verdict == "interacting":
-        return "Several layers break it together", f"Repairing all of these brings the output back: {joined}."
+        if result.culprits[-1].repaired_sqnr_db >= result.threshold_db:
+            return (
+                "Several layers break it together",
+                f"Repairing all of these brings the output back: {joined}.",
+            )
+        return "Several layers break it", f"Each ruins the output, none can be shown to be the one: {joined}."
     if len(names) == 1:
         return "One layer breaks the output", f"It is {joined}."
     return f"{len(names)} layers break the output", f"In the order in which they were found: {joined}."
 
 
-def _culprit(culprit: Culprit, verdict: str) -> None:
+def _culprit(culprit: Culprit) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(
@@ -105,7 +112,7 @@ def _culprit(culprit: Culprit, verdict: str) -> None:
                 state.select_layer(culprit.layer)
                 st.switch_page(PAGES["compare"])
         good, bad, repaired = st.columns(3)
-        together = verdict == "interacting"
+        together = culprit.good.direction == "repair"
         with good:
             words = "all of them repaired" if together else _place(culprit.good)
             _proof("Good", culprit.good, words, "blue")

@@ -71,7 +71,7 @@ def _levels(result: SearchResult) -> None:
         ("This set", shown(result.score), "Scored on the whole set"),
         ("Target", shown(result.target), "Lowest acceptable score"),
         ("All in fallback", shown(result.all_fallback_score), "Every layer out of INT8"),
-        ("Cost of the search", f"{result.evaluations:.1f} sets", f"{len(result.trials)} trials"),
+        ("Cost", f"{result.evaluations:.1f} sets", f"Runs of the whole set; {len(result.trials)} trials"),
     ]
     if result.holdout_score is not None:
         items.append(("Held-out samples", shown(result.holdout_score), "Samples that the search did not use"))

@@ -229,13 +229,35 @@ def test_bisect_names_the_culprit_with_its_proof(workspace: Workspace) -> None:
     assert "Show in Layers" in labels(app)
 
 
-@pytest.mark.parametrize("verdict", ["healthy", "accumulation", "outside_layers", "interacting"])
-def test_bisect_has_words_for_every_verdict(verdict: str, workspace: Workspace) -> None:
-    result = replace(answers.bisection(), verdict=verdict)
-    if verdict != "interacting":
-        result = replace(result, culprits=())
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("healthy", "The output is healthy"),
+        ("accumulation", "No single layer is to blame"),
+        ("outside_layers", "The fault lies outside the layers"),
+        ("a later one", "ended with the verdict a later one"),
+    ],
+)
+def test_bisect_has_words_for_every_verdict_without_culprits(
+    verdict: str, said: str, workspace: Workspace
+) -> None:
+    result = replace(answers.bisection(), verdict=verdict, culprits=())
     project, _ = add_run(workspace, full_project(workspace), "bisect", "done", result=result)
-    open_app(PAGES["bisect"], project=project.id)
+    assert said in words(open_app(PAGES["bisect"], project=project.id))
+
+
+@pytest.mark.parametrize(
+    ("repaired_db", "said"),
+    [(20.0, "Repairing all of these brings the output back"), (9.0, "none can be shown to be the one")],
+)
+def test_bisect_claims_of_layers_that_interact_no_more_than_was_shown(
+    repaired_db: float, said: str, workspace: Workspace
+) -> None:
+    found = answers.bisection()
+    culprit = replace(found.culprits[0], repaired_sqnr_db=repaired_db, is_confirmed=False)
+    result = replace(found, verdict="interacting", culprits=(culprit,))
+    project, _ = add_run(workspace, full_project(workspace), "bisect", "done", result=result)
+    assert said in words(open_app(PAGES["bisect"], project=project.id))
 
 
 def test_fallback_shows_the_answer_with_a_proof_for_each_member(workspace: Workspace) -> None:
