@@ -422,7 +422,8 @@ class BisectResult:
         chain: The layers in the order that cuts follow.
         candidate_sqnr_db: Output score of the candidate as it is.
         threshold_db: Below it a hybrid is bad.
-        verdict: "healthy", "culprits", "accumulation" or "interacting".
+        verdict: "healthy", "culprits", "accumulation", "interacting" (each makes most of a loss, none is
+            confirmed alone, or only their common repair recovers) or "outside_layers".
         samples: Samples per hybrid.
         metric: "sqnr" or "slice-sqnr".
         warnings: Notices.
