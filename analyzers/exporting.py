@@ -13,11 +13,11 @@ from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, ExportResult, find_exporter, write_export
 from analyzers.exporters._names import nodes_of
 from analyzers.exporters._quantizer import quantizer_of
-from analyzers.exporters._search_file import Provenance, SearchFile, read_search_file
 from analyzers.exporters.ort import requantize
 from analyzers.pool import WorkerPool
 from analyzers.project import Pair, open_models
 from analyzers.records import Inputs, Notice, Plan, Score, SearchResult
+from analyzers.search_file import Provenance, SearchFile, read_search_file
 from analyzers.steps import Step, Steps
 from analyzers.trial import Scoring, TrialScorer
 from analyzers.trial_store import FILE_NAME, TrialStore

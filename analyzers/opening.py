@@ -7,7 +7,7 @@ import hashlib
 from importlib.metadata import version
 from pathlib import Path
 
-from analyzers import graph, quantize, samples
+from analyzers import graph, quantizing, samples
 from analyzers.contracts import Metric, SampleSet
 from analyzers.deserialize import read_record
 from analyzers.errors import InputError
@@ -55,7 +55,7 @@ def _made_candidate(inputs: Inputs) -> Steps[tuple[Path, tuple[Notice, ...]]]:
     path, record = folder / f"{key[:32]}.onnx", folder / f"{key[:32]}.json"
     if path.exists() and record.exists():
         return path, read_record(QuantizeResult, record).warnings
-    result = yield from quantize.quantize(inputs.reference, calibration, inputs.quantize, path)
+    result = yield from quantizing.quantize(inputs.reference, calibration, inputs.quantize, path)
     # Last, and with the warnings: whoever finds the candidate again must hear them too.
     write_json(result, record)
     return path, result.warnings
@@ -72,7 +72,7 @@ def make_candidate(reference: Path, data: Path, output: Path, *, inputs: Inputs)
     chosen = samples.open_samples(
         data, model.inputs, task=open_task(inputs), selection=inputs.samples, role="calibration"
     )
-    return (yield from quantize.quantize(reference, chosen, inputs.quantize, output))
+    return (yield from quantizing.quantize(reference, chosen, inputs.quantize, output))
 
 
 def open_task(inputs: Inputs) -> Task | None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from analyzers import shards
 from analyzers.bench import Bench, make_bench, metric_of, samples_of, spread
-from analyzers.bisect.causal import bisect
-from analyzers.compare import compare
+from analyzers.bisection.causal import bisect
+from analyzers.comparison import compare
 from analyzers.contracts import SampleSet
 from analyzers.errors import InputError
 from analyzers.pool import WorkerPool

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers import graph, quantize, samples
+from analyzers import graph, quantizing, samples
 from analyzers.records import QuantizeOptions
 from analyzers.steps import finish
 from analyzers.tasks.task import read_task
@@ -75,7 +75,7 @@ def make(recipe: Recipe) -> Path:
     specs = graph.read_model(reference).inputs
     calibration = samples.open_samples(CALIB_DATA / recipe.calibration, specs, task=task, role="calibration")
     options = QuantizeOptions(per_channel=recipe.per_channel, symmetric=recipe.symmetric)
-    finish(quantize.quantize(reference, calibration, options, output))
+    finish(quantizing.quantize(reference, calibration, options, output))
     return output
 
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 from analyzers import api
 from analyzers.errors import InputError
-from analyzers.quantize import quantize
+from analyzers.quantizing import quantize
 from analyzers.records import Inputs, QuantizeOptions
 from analyzers.samples import open_samples
 from analyzers.steps import finish

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from analyzers import api
 from analyzers.deserialize import from_json
-from analyzers.exporters._search_file import search_json
 from analyzers.exporting import export_search, requantize_search
+from analyzers.search_file import search_json
 from analyzers.steps import Steps
 from sample_models.demo import demo_paths
 from workbench.requests import (
@@ -22,7 +22,7 @@ from workbench.requests import (
     RequantizeRequest,
     SearchRequest,
 )
-from workbench.tour import search_file_steps, tour_steps
+from workbench.tour import tour_steps
 
 
 def _quantize(params: object) -> Steps[object]:
@@ -50,7 +50,7 @@ def _bisect(params: object) -> Steps[object]:
 
 def _search(params: object) -> Steps[object]:
     request = from_json(SearchRequest, params)
-    return search_json((yield from search_file_steps(request.inputs, request.options)))
+    return search_json((yield from api.search_steps(request.inputs, request.options)))
 
 
 def _demo(params: object) -> Steps[object]:

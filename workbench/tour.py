@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzers import api, opening, run_search
+from analyzers import api
 from analyzers.exporters import ExportResult
-from analyzers.exporters._search_file import SearchFile, search_json
-from analyzers.exporting import export_search, provenance_of
+from analyzers.exporting import export_search
 from analyzers.records import BisectOptions, BisectResult, Comparison, Inputs, SearchOptions
+from analyzers.search_file import search_json
 from analyzers.serialize import write_json
 from analyzers.steps import Steps
 from sample_models.demo import DemoPaths
@@ -54,7 +54,7 @@ def tour_steps(request: DemoRequest, paths: DemoPaths) -> Steps[Tour]:
     compared = yield from api.compare_steps(replace(inputs, samples=request.samples or COMPARED))
     bisected = yield from api.bisect_steps(inputs, BisectOptions())
     max_drop = paths.max_drop if request.max_drop is None else request.max_drop
-    found = yield from search_file_steps(inputs, SearchOptions(max_drop=max_drop))
+    found = yield from api.search_steps(inputs, SearchOptions(max_drop=max_drop))
     file = search_file(request.workspace)
     file.parent.mkdir(exist_ok=True)
     search = search_json(found)
@@ -66,10 +66,3 @@ def tour_steps(request: DemoRequest, paths: DemoPaths) -> Steps[Tour]:
 def search_file(workspace: Path) -> Path:
     """Return where the demo's search is kept, for further exports."""
     return workspace / "demo" / "search.json"
-
-
-def search_file_steps(inputs: Inputs, options: SearchOptions) -> Steps[SearchFile]:
-    """Search, and note what it was run on, so that an export needs nothing but the search's file."""
-    pair = yield from opening.open_pair(inputs)
-    result = yield from run_search.search_pair(pair, inputs, options)
-    return SearchFile(result, inputs, options, provenance_of(pair))

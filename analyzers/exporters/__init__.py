@@ -18,9 +18,9 @@ from typing import Literal
 from analyzers import registry
 from analyzers.contracts import SampleSet
 from analyzers.errors import BackendError, InputError
-from analyzers.exporters._search_file import SearchFile
 from analyzers.project import Pair
 from analyzers.records import Notice, Plan
+from analyzers.search_file import SearchFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

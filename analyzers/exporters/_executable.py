@@ -9,10 +9,10 @@ from onnx_ir.passes import common
 
 from analyzers.errors import InputError
 from analyzers.exporters._guards import guard_model
-from analyzers.exporters._search_file import SearchFile
 from analyzers.graph import constant_array
 from analyzers.project import Pair
 from analyzers.records import Notice, Plan
+from analyzers.search_file import SearchFile
 from analyzers.serialize import to_json
 from analyzers.simulate import Simulated, simulate_plan
 

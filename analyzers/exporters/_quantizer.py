@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
-from analyzers.exporters._search_file import SearchFile
 from analyzers.graph import constant_array, is_constant
 from analyzers.project import Pair
 from analyzers.records import QuantFormat, QuantizeOptions
+from analyzers.search_file import SearchFile
 from analyzers.skeleton import read_quantization
 
 QuantType = Literal["QInt8", "QUInt8", "QInt16", "QUInt16"]

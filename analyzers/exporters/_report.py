@@ -9,9 +9,9 @@ from pathlib import Path
 
 from analyzers.backends.onnxruntime_schemas import VERSION as ONNXRUNTIME
 from analyzers.exporters import ExportRequest
-from analyzers.exporters._search_file import SearchFile
 from analyzers.graph import Model
 from analyzers.records import Inputs, QuantizeOptions, SearchOptions, SearchResult, Trial
+from analyzers.search_file import SearchFile
 
 
 @dataclass(frozen=True, slots=True)

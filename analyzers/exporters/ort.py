@@ -21,7 +21,7 @@ from analyzers.exporters._names import layers_of_nodes, nodes_of
 from analyzers.exporters._quantizer import Quantizer, quantizer_of
 from analyzers.exporters._script import SCRIPT
 from analyzers.project import Pair
-from analyzers.quantize import quantize
+from analyzers.quantizing import quantize
 from analyzers.records import Notice, Plan, QuantizeOptions, QuantizeResult
 from analyzers.serialize import JsonValue, to_json
 from analyzers.steps import Steps

@@ -11,10 +11,10 @@ import pytest
 
 from analyzers.errors import InputError
 from analyzers.exporters import all_exporters
-from analyzers.exporters._search_file import SearchFile, search_json
 from analyzers.exporting import export_search, provenance_of, requantize_search
 from analyzers.project import Pair
 from analyzers.records import Inputs, Plan
+from analyzers.search_file import SearchFile, search_json
 from analyzers.steps import finish
 from tests.analyzers.exporters.plans import make_pair, searched
 from tests.networks import PLAIN, PLAIN_SHAPES, build, quantized, samples

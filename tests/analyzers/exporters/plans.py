@@ -6,7 +6,6 @@ from pathlib import Path
 
 import onnx
 
-from analyzers.exporters._search_file import Provenance, SearchFile
 from analyzers.project import Pair, open_models
 from analyzers.records import (
     Array,
@@ -20,6 +19,7 @@ from analyzers.records import (
     SearchResult,
     Trial,
 )
+from analyzers.search_file import Provenance, SearchFile
 from tests.networks import NETWORKS, build, quantized, samples
 
 FORMS = ("QDQ", "QOperator")

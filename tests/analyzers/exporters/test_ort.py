@@ -18,7 +18,7 @@ from analyzers.exporters._quantizer import Quantizer, quantizer_of
 from analyzers.exporters.ort import requantize
 from analyzers.graph import read_model
 from analyzers.project import Pair, open_models
-from analyzers.quantize import quantize
+from analyzers.quantizing import quantize
 from analyzers.records import Inputs, Plan, QuantFormat, QuantizeOptions, TensorSpec
 from analyzers.samples import open_samples
 from analyzers.steps import finish

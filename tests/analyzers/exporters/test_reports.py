@@ -11,9 +11,9 @@ import pytest
 
 from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, find_exporter, write_export
-from analyzers.exporters._search_file import SearchFile
 from analyzers.project import Pair, open_models
 from analyzers.records import Fidelity, Notice, Plan, QuantizeOptions, Trial
+from analyzers.search_file import SearchFile
 from tests.analyzers.exporters.plans import make_pair, members, searched
 from tests.conftest import CheckGolden
 from tests.networks import SILU, SILU_SHAPES, build, quantized

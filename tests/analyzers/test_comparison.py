@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from analyzers.backends.onnxruntime import open_session
-from analyzers.compare import compare
+from analyzers.comparison import compare
 from analyzers.project import Pair, open_models
 from analyzers.records import Array, Comparison, LayerRecord, Score
 from analyzers.serialize import to_json

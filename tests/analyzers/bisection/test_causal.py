@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.bisect.causal import bisect
+from analyzers.bisection.causal import bisect
 from analyzers.records import BisectOptions, BisectResult, BisectStep
 from analyzers.steps import Step, finish
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from analyzers import ddmin
-from analyzers.bisect import endings
-from analyzers.bisect.hybrids import Hybrids, OutOfRunsError, noise, noise_of, share
+from analyzers.bisection import endings
+from analyzers.bisection.hybrids import Hybrids, OutOfRunsError, noise, noise_of, share
 from analyzers.records import BisectOptions, BisectResult, BisectStep, Culprit, Notice
 from analyzers.steps import Steps
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.bisect.hybrids import Hybrids
+from analyzers.bisection.hybrids import Hybrids
 from analyzers.records import BisectOptions, Culprit, Notice
 
 

@@ -19,7 +19,7 @@ from onnxruntime import quantization as stock
 
 from analyzers.backends.onnxruntime import open_session
 from analyzers.errors import InputError, ModelLoadError, SampleError
-from analyzers.quantize import quantize
+from analyzers.quantizing import quantize
 from analyzers.records import Array, QuantizeOptions, QuantizeResult, Sample
 from analyzers.steps import Step, finish
 
@@ -348,7 +348,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_quantize as t
-from analyzers.quantize import quantize
+from analyzers.quantizing import quantize
 from analyzers.steps import finish
 out = Path(sys.argv[2])
 finish(quantize(out / "fp32.onnx", t.Samples(t.noise()), t.QDQ, out / "other.onnx"))

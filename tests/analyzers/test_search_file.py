@@ -10,13 +10,6 @@ from typing import Any
 import pytest
 
 from analyzers.errors import InputError
-from analyzers.exporters._search_file import (
-    Provenance,
-    SearchFile,
-    read_search,
-    read_search_file,
-    search_json,
-)
 from analyzers.records import (
     Fidelity,
     FrontPoint,
@@ -26,6 +19,13 @@ from analyzers.records import (
     SearchOptions,
     SearchResult,
     Trial,
+)
+from analyzers.search_file import (
+    Provenance,
+    SearchFile,
+    read_search,
+    read_search_file,
+    search_json,
 )
 
 Json = dict[str, Any]
