@@ -347,7 +347,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import test_quantize as t
+import test_quantizing as t
 from analyzers.quantizing import quantize
 from analyzers.steps import finish
 out = Path(sys.argv[2])
