@@ -692,3 +692,125 @@ class Inputs:
     precision: Precision = "fp16"
     rule: Rule = "per-edge"
     allow_code: bool = False
+
+
+Verdict = Literal[
+    "healthy",
+    "faulty_layers",
+    "no_single_layer",
+    "inputs_differ",
+    "reference_wrong",
+    "candidate_not_comparable",
+]
+Severity = Literal["error", "warning", "info"]
+Fact = float | int | str | bool | None | tuple[float, ...] | tuple[int, ...] | tuple[str, ...]
+"""A number or word that shows something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a fix gives back, measured by simulating it.
+
+    Attributes:
+        before: Score of the candidate as it is.
+        after: Score with the fix.
+        how: What was simulated, in words.
+        metric: "sqnr", "slice-sqnr" (dB) or the task's.
+        samples: Samples that were scored.
+    """
+
+    before: float
+    after: float
+    how: str
+    metric: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause that was found and proved.
+
+    Attributes:
+        cause: Label of the cause.
+        layers: Reference layers (or operators inside one) to blame; empty where no layer is.
+        severity: Layers are blamed from "warning" on.
+        message: What is wrong, in words.
+        evidence: The numbers that show it.
+        fix: What to do.
+        gain: What the fix gives back; None where it cannot be simulated.
+        also: Other causes that would explain the same, less specific.
+    """
+
+    cause: str
+    layers: tuple[str, ...]
+    severity: Severity
+    message: str
+    evidence: dict[str, Fact]
+    fix: str
+    gain: Gain | None = None
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one detector looked at.
+
+    Attributes:
+        name: The detector.
+        looked_at: What it compared, in words.
+        result: "fine", "suspected, not proved" or "found".
+        suspected: Layers that looked suspicious, whose repair does not move the output.
+    """
+
+    name: str
+    looked_at: str
+    result: str
+    suspected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnoseOptions:
+    """How a network is diagnosed.
+
+    Attributes:
+        threshold_db: An output below it is bad; 16.9 dB is a cosine of 0.99.
+        samples: Samples that causes are proved on, half of them those on which the candidate is worst.
+        max_runs: What-if models that may be built.
+    """
+
+    threshold_db: float = 16.9
+    samples: int = 8
+    max_runs: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer of ``diagnose``.
+
+    Attributes:
+        verdict: What is wrong with the whole.
+        findings: Those that give most back first.
+        checked: What was looked at.
+        output_sqnr_db: Lowest SQNR of the outputs and their parts, over ``samples``.
+        repaired_sqnr_db: The same with all findings repaired; nan without any.
+        threshold_db: Below it an output is bad.
+        samples: Names of the samples that causes were proved on.
+        runs: What-if models that were run.
+        reference_score: Score of the task; None without one.
+        candidate_score: The same of the candidate.
+        mode: Session mode of the candidate.
+        warnings: Notices.
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    checked: tuple[Checked, ...]
+    output_sqnr_db: float
+    repaired_sqnr_db: float
+    threshold_db: float
+    samples: tuple[str, ...]
+    runs: int
+    reference_score: Score | None
+    candidate_score: Score | None
+    mode: Mode
+    warnings: tuple[Notice, ...]
