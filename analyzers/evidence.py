@@ -32,7 +32,7 @@ class ConstantPair:
         channel_axis: Axis of the output channels; None where there is none.
         input_scale: For biases: the scale of the activation that the operator reads; None otherwise.
         weight_scale: For biases: the scales of the operator's weight; None otherwise.
-        shared_by: Reference operators that read the same initializer on the candidate's side, this one included.
+        shared_by: Reference operators whose twins read the same initializer, this one included.
     """
 
     layer: str
@@ -91,7 +91,7 @@ class Tail:
 
     Attributes:
         p50: Median of the magnitudes; p99, p999 and max likewise.
-        under_half_step: Share of the nonzero values that are smaller than half a step of the store; nan without one.
+        under_half_step: Share of the nonzero values under half a step of the store; nan without one.
         zero: Share of values that are zero.
         levels_for_99: Integer levels that hold the middle 99 % of the values; nan without a store.
     """
@@ -146,7 +146,7 @@ class Evidence:
         anatomy: Isolated stages on the looked-at samples, by reference tensor.
         constants: Constants on both sides.
         stores: Stored tensors, by reference tensor.
-        calibration: The reference's moments over the calibration set, by reference tensor; empty if not given.
+        calibration: The reference's moments over the calibration set, by tensor; empty if not given.
         output_sqnr_db: Lowest SQNR of the outputs and their parts on the looked-at samples.
         look: Returns the values of one tensor, sample by sample; each call runs the reference again.
     """
