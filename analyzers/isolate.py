@@ -3,23 +3,30 @@
 The isolated error of all layers then costs about one forward of each side. Only edge quantizers that differ
 from the producer's store are applied to a layer's inputs, so the producer's storage error is never charged
 to the consumer (DESIGN section 3).
+
+For a diagnosis each layer is also cut at earlier *stages*: before its store, and with the reference's
+constants and no quantizers at all, so that errors of operators, constants and stores can be told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from analyzers.assembly import Assembler, Made, Recipe
 from analyzers.graph import FLOAT_TYPES, captured_values, is_constant
+from analyzers.levels import limits_of
 from analyzers.pairing import nearest_storage
 from analyzers.project import Pair
-from analyzers.records import INPUT_LAYER, Quantization, TensorPair
+from analyzers.records import INPUT_LAYER, Array, Quantization, TensorPair
 from analyzers.skeleton import read_quantization
+
+Stage = Literal["isolated", "operator"]
+_SATURATING = frozenset({"Relu", "Clip"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,20 +36,32 @@ class Isolated:
     Attributes:
         model: All reference tensors keep their names; graph outputs are the reference's.
         results: Reference tensor -> name of the float value that the isolated candidate layer yields for it.
+        computed: Reference tensor -> name of the same before the layer's store; empty without stages.
+        operator: Reference tensor -> name of what the candidate's operators make of the reference's values
+            and constants, without any quantizer; empty without stages.
     """
 
     model: ir.Model
     results: dict[str, str]
+    computed: dict[str, str] = field(default_factory=dict)
+    operator: dict[str, str] = field(default_factory=dict)
 
 
-def isolate(pair: Pair) -> Isolated:
-    """Assemble the model; pairs whose candidate layer cannot be cut out are left out of ``results``."""
-    return _Isolation(pair).run()
+def isolate(pair: Pair, *, constants: Mapping[str, Array] | None = None) -> Isolated:
+    """Assemble the model; pairs whose candidate layer cannot be cut out are left out of ``results``.
+
+    Args:
+        pair: Reference and candidate.
+        constants: For the stages: candidate value -> what the reference holds there. Without it there are
+            no stages.
+    """
+    return _Isolation(pair, constants).run()
 
 
 class _Isolation:
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, constants: Mapping[str, Array] | None) -> None:
         self.pair = pair
+        self.constants = constants
         paired = pair.paired
         self.ours, self.theirs, self.matches = paired.ours, paired.theirs, paired.matches
         self.reference = pair.reference.ir.graph
@@ -56,6 +75,7 @@ class _Isolation:
             if value not in self.matches.inner and not is_constant(value)
         }
         self.assembler = Assembler(reserved=())
+        self._known: dict[str, ir.Value] = {}
         self.inputs = {
             v: ir.Value(name=self.assembler.value_name(v.name or ""), type=v.type, shape=v.shape)
             for v in self.reference.inputs
@@ -71,14 +91,47 @@ class _Isolation:
             assert made is not None
             outputs.append(made)
         results: dict[str, str] = {}
+        computed: dict[str, str] = {}
+        operator: dict[str, str] = {}
         for pair in self.pair.pairing.pairs:
             made = self._attach(pair)
             if made is not None:
                 results[pair.reference] = made.name or ""
+            if self.constants is None or pair.layer == INPUT_LAYER:
+                continue
+            for found, stage in ((computed, "isolated"), (operator, "operator")):
+                early = self._attach_stage(pair, stage)
+                if early is not None:
+                    found[pair.reference] = early.name or ""
         sources = [self.pair.reference.ir, self.pair.canonical]
-        return Isolated(
-            self.assembler.finish(list(self.inputs.values()), outputs, sources, "isolated"), results
+        model = self.assembler.finish(list(self.inputs.values()), outputs, sources, "isolated")
+        return Isolated(model, results, computed, operator)
+
+    def _attach_stage(self, pair: TensorPair, stage: str) -> ir.Value | None:
+        """Return the layer's result before its store.
+
+        Where the candidate left an activation to the store's saturation, the range of the store is applied
+        without rounding, since only then the values mean the same.
+        """
+        value = self.values.get(pair.reference)
+        twin = None if value is None else self.matches.values.get(self.ours.core(value))
+        if value is None or twin is None:
+            return None
+        made = self.assembler.resolve((stage, (pair.layer, twin)), self.recipe)[0]
+        producer = value.producer()
+        is_absorbed = producer is not None and producer.op_type in _SATURATING
+        is_absorbed = is_absorbed and producer not in self.matches.nodes
+        storage = nearest_storage(self.theirs, twin)
+        if made is None or not is_absorbed or storage is None:
+            return made
+        bounds = _range(storage.quantization)
+        if bounds is None or twin.dtype is None:
+            return made
+        low, high = (
+            self.assembler.array(np.array(b, dtype=twin.dtype.numpy()), f"{pair.reference}_bound")
+            for b in bounds
         )
+        return self.assembler.emit("Clip", [made, low, high], f"{pair.reference}_saturated", dtype=twin.dtype)
 
     def _attach(self, pair: TensorPair) -> ir.Value | None:
         value = self.values.get(pair.reference)
@@ -104,6 +157,8 @@ class _Isolation:
             "reference-node": self._reference_node,
             "isolated": self._isolated_value,
             "isolated-node": self._isolated_node,
+            "operator": self._operator_value,
+            "operator-node": self._operator_node,
         }
         return methods[kind](item)
 
@@ -173,17 +228,49 @@ class _Isolation:
             return None
         return quantizer.inputs[0] if _same(storage.quantization, read_quantization(node)) else None
 
+    def _operator_value(self, item: tuple[str, ir.Value]) -> Recipe:
+        """The same without quantizers and with the reference's constants."""
+        layer, value = item
+        border = self._border(layer, value)
+        if border is not None:
+            return self._isolated_value(item)
+        known = None if self.constants is None else self.constants.get(value.name or "")
+        if known is not None:
+            return Recipe((), lambda _: (self._known_constant(value, known),))
+        source = _unquantized(value)
+        if source is not None:
+            return Recipe((("operator", (layer, source)),), lambda made: (made[0][0],))
+        if is_constant(value):
+            return self._isolated_value(item)
+        node, index = value.producer(), value.index()
+        if node is None or index is None:
+            return Recipe((), lambda _: (None,))
+        return Recipe((("operator-node", (layer, node)),), lambda made: (made[0][index],))
+
+    def _known_constant(self, value: ir.Value, array: Array) -> ir.Value:
+        key = f"{value.name}_known"
+        if key not in self._known:
+            dtype = np.float32 if value.dtype is None else value.dtype.numpy()
+            self._known[key] = self.assembler.array(array.astype(dtype), key)
+        return self._known[key]
+
     def _isolated_node(self, item: tuple[str, ir.Node]) -> Recipe:
+        return self._node("isolated", item)
+
+    def _operator_node(self, item: tuple[str, ir.Node]) -> Recipe:
+        return self._node("operator", item)
+
+    def _node(self, stage: Stage, item: tuple[str, ir.Node]) -> Recipe:
         layer, node = item
         values = [*node.inputs, *captured_values(node)]
-        needs = tuple(("isolated", (layer, v)) for v in values if v is not None)
+        needs = tuple((stage, (layer, v)) for v in values if v is not None)
 
         def make(made: Sequence[Made]) -> Made:
             resolved = iter(made)
             inputs = [None if v is None else next(resolved)[0] for v in values]
             if any(v is not None and i is None for v, i in zip(values, inputs, strict=True)):
                 return (None,) * len(node.outputs)
-            return self.assembler.copy_node(node, inputs, suffix="_isolated")
+            return self.assembler.copy_node(node, inputs, suffix=f"_{stage}")
 
         return Recipe(needs, make)
 
@@ -205,3 +292,30 @@ def _same(a: Quantization, b: Quantization | None) -> bool:
         and np.array_equal(a.scale, b.scale)
         and np.array_equal(a.zero_point, b.zero_point)
     )
+
+
+def _unquantized(value: ir.Value) -> ir.Value | None:
+    """Return what was quantized, where ``value`` is read back from a quantizer."""
+    node = value.producer()
+    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+        return None
+    quantizer = node.inputs[0].producer()
+    if quantizer is None or quantizer.op_type != "QuantizeLinear":
+        return None
+    return quantizer.inputs[0]
+
+
+def _range(quantization: Quantization) -> tuple[float, float] | None:
+    """Return the lowest and highest value of a store with a single scale."""
+    limits = limits_of(quantization.dtype)
+    if (
+        limits is None
+        or quantization.scale.ndim
+        or not np.isfinite(quantization.scale)
+        or quantization.scale <= 0
+    ):
+        return None
+    low, high = limits
+    zero = int(quantization.zero_point)
+    scale = float(quantization.scale)
+    return (low - zero) * scale, (high - zero) * scale

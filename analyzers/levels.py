@@ -60,7 +60,7 @@ def read_levels(quantization: Quantization, shape: tuple[int, ...]) -> Levels:
     return Levels(
         scale=_expanded(quantization.scale.astype(np.float32), quantization, shape),
         zero_point=_expanded(quantization.zero_point.astype(np.float32), quantization, shape),
-        limits=_limits(quantization.dtype),
+        limits=limits_of(quantization.dtype),
     )
 
 
@@ -80,7 +80,8 @@ def quantize(real: Array, quantization: Quantization) -> NDArray[np.int64]:
     return np.asarray(np.nan_to_num(clipped), dtype=np.int64)
 
 
-def _limits(dtype: str) -> tuple[int, int] | None:
+def limits_of(dtype: str) -> tuple[int, int] | None:
+    """Return the smallest and largest integer of a type ("uint8", "int4"); None if it is none."""
     match = _INTEGER.fullmatch(dtype)
     if match is None:
         return None
