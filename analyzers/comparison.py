@@ -43,6 +43,19 @@ from analyzers.steps import Step, Steps
 from analyzers.trace import PairValues, TracedSample, measure_values, trace
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """A comparison together with the moments that it was made from.
+
+    Attributes:
+        comparison: The answer.
+        measured: What is kept of each tensor pair, by reference tensor.
+    """
+
+    comparison: Comparison
+    measured: dict[str, Measured]
+
+
 def compare(
     pair: Pair,
     samples: SampleSet,
@@ -54,6 +67,31 @@ def compare(
     reference_score: Score | None = None,
     candidate_score: Score | None = None,
 ) -> Steps[Comparison]:
+    """Run both models side by side and compare every paired tensor; see ``compare_in_full``."""
+    compared = yield from compare_in_full(
+        pair,
+        samples,
+        candidate_samples=candidate_samples,
+        mode=mode,
+        threshold=threshold,
+        isolated=isolated,
+        reference_score=reference_score,
+        candidate_score=candidate_score,
+    )
+    return compared.comparison
+
+
+def compare_in_full(
+    pair: Pair,
+    samples: SampleSet,
+    *,
+    candidate_samples: SampleSet | None = None,
+    mode: Mode = "as-executed",
+    threshold: float = 0.99,
+    isolated: bool = True,
+    reference_score: Score | None = None,
+    candidate_score: Score | None = None,
+) -> Steps[Compared]:
     """Run both models side by side and compare every paired tensor.
 
     Args:
@@ -99,7 +137,7 @@ def compare(
     tensors: dict[str, list[str]] = {}
     for name, found in measured.items():
         tensors.setdefault(found.pair.layer, []).append(name)
-    return Comparison(
+    comparison = Comparison(
         coverage=pair.pairing.coverage,
         unpaired=(*pair.pairing.unpaired, *tally.misfits.values()),
         layers=rows,
@@ -120,6 +158,7 @@ def compare(
             *score_notices(output_rows, threshold, reference_score, candidate_score),
         ),
     )
+    return Compared(comparison, measured)
 
 
 def _add_fed(fed: dict[str, Moments | None], pair: Pair, run: TracedSample) -> None:

@@ -76,7 +76,8 @@ class Suspicion:
             if repairing it gives much.
         scope: "network" for causes without a layer to blame; proved, they absorb those of single layers.
         repairs: Fixes that can be simulated, the cheapest first.
-        severity_hint: "info" for what is worth knowing and blames nobody.
+        unproved: What needs no lift: "info" for what is worth knowing and blames nobody, "warning" for a
+            risk that lies in the reference itself and that its numbers prove.
     """
 
     cause: str
@@ -89,7 +90,7 @@ class Suspicion:
     is_fault: bool = False
     scope: Scope = "layer"
     repairs: tuple[Repair, ...] = field(default=())
-    severity_hint: Literal["", "info"] = ""
+    unproved: Literal["", "info", "warning"] = ""
 
 
 @dataclass(frozen=True, slots=True)
