@@ -58,12 +58,15 @@ class Reader:
     Attributes:
         layer: Reference layer that reads it; "" where unknown or where it leaves the graph.
         node: Reference operator that reads it; "" likewise.
-        quantization: Parameters of the DequantizeLinear (or of a second quantizer on this edge).
+        quantization: Parameters of the DequantizeLinear.
+        written: Parameters of the QuantizeLinear that wrote the integers which it reads: those of the store,
+            or of a second quantizer on this edge.
     """
 
     layer: str
     node: str
     quantization: Quantization
+    written: Quantization
 
 
 @dataclass(frozen=True, slots=True, eq=False)
