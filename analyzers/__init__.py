@@ -9,14 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analyzers.api import bisect, compare, export, quantize, read, search
+    from analyzers.api import bisect, compare, diagnose, export, quantize, read, search
     from analyzers.errors import BackendError, InputError, TearlineError
-    from analyzers.records import BisectOptions, CompareOptions, Inputs, QuantizeOptions, SearchOptions
+    from analyzers.records import (
+        BisectOptions,
+        CompareOptions,
+        DiagnoseOptions,
+        Inputs,
+        QuantizeOptions,
+        SearchOptions,
+    )
 
 __all__ = [
     "BackendError",
     "BisectOptions",
     "CompareOptions",
+    "DiagnoseOptions",
     "InputError",
     "Inputs",
     "QuantizeOptions",
@@ -24,6 +32,7 @@ __all__ = [
     "TearlineError",
     "bisect",
     "compare",
+    "diagnose",
     "export",
     "quantize",
     "read",

@@ -9,13 +9,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from analyzers import comparison, exporting, graph, opening, run_bisect, run_search, scores
+from analyzers import comparison, diagnosing, exporting, graph, opening, run_bisect, run_search, scores
 from analyzers.exporters import ExportResult
 from analyzers.records import (
     BisectOptions,
     BisectResult,
     CompareOptions,
     Comparison,
+    DiagnoseOptions,
+    Diagnosis,
     Inputs,
     QuantizeOptions,
     QuantizeResult,
@@ -80,6 +82,12 @@ def bisect_steps(inputs: Inputs, options: BisectOptions | None = None) -> Steps[
     return (yield from run_bisect.bisect_pair(pair, inputs, options or BisectOptions()))
 
 
+def diagnose_steps(inputs: Inputs, options: DiagnoseOptions | None = None) -> Steps[Diagnosis]:
+    """Say what is wrong, why, and what to do; see ``analyzers.diagnosing.diagnose_pair``."""
+    pair = yield from opening.open_pair(inputs)
+    return (yield from diagnosing.diagnose_pair(pair, inputs, options or DiagnoseOptions()))
+
+
 def search_steps(inputs: Inputs, options: SearchOptions) -> Steps[SearchFile]:
     """Find the smallest fallback set that reaches a target; see ``analyzers.run_search.search_pair``.
 
@@ -111,6 +119,11 @@ def compare(inputs: Inputs, options: CompareOptions | None = None) -> Comparison
 def bisect(inputs: Inputs, options: BisectOptions | None = None) -> BisectResult:
     """Find the layers that break the output and return them with their proof."""
     return finish(bisect_steps(inputs, options))
+
+
+def diagnose(inputs: Inputs, options: DiagnoseOptions | None = None) -> Diagnosis:
+    """Say what is wrong with a candidate, why, and what to do, each cause with its proof."""
+    return finish(diagnose_steps(inputs, options))
 
 
 def search(inputs: Inputs, options: SearchOptions) -> SearchResult:

@@ -93,7 +93,7 @@ def trace(
         SampleError: There are no samples, or the two sets differ in length, or do not fit the candidate.
     """
     _check_sets(samples, candidate_samples)
-    groups = _groups(pair, samples[0], budget_bytes)
+    groups = tap_groups(pair, samples[0], budget_bytes)
     for group in groups:
         with tempfile.TemporaryDirectory(prefix="tearline-") as folder:
             sides = _open_sides(pair, group, isolated, mode, Path(folder))
@@ -243,7 +243,7 @@ def _open(
     return open_session(path, mode=mode, is_simulated=is_simulated)
 
 
-def _groups(pair: Pair, sample: Sample, budget_bytes: int) -> list[tuple[TensorPair, ...]]:
+def tap_groups(pair: Pair, sample: Sample, budget_bytes: int) -> list[tuple[TensorPair, ...]]:
     """Split the pairs, in order, into runs whose tensors fit into the budget."""
     sizes = _tensor_sizes(pair.reference.ir, sample)
     largest = max(sizes.values(), default=0)
