@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from analyzers import comparison, diagnosing, exporting, graph, opening, run_bisect, run_search, scores
+from analyzers import comparison, exporting, graph, opening, run_bisect, run_search, scores
 from analyzers.exporters import ExportResult
 from analyzers.records import (
     BisectOptions,
@@ -84,6 +84,8 @@ def bisect_steps(inputs: Inputs, options: BisectOptions | None = None) -> Steps[
 
 def diagnose_steps(inputs: Inputs, options: DiagnoseOptions | None = None) -> Steps[Diagnosis]:
     """Say what is wrong, why, and what to do; see ``analyzers.diagnosing.diagnose_pair``."""
+    from analyzers import diagnosing
+
     pair = yield from opening.open_pair(inputs)
     return (yield from diagnosing.diagnose_pair(pair, inputs, options or DiagnoseOptions()))
 
