@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyzers import opening, samples
-from analyzers.bench import Bench, make_bench, samples_of
+from analyzers.bench import make_bench, samples_of
 from analyzers.comparison import compare_in_full
 from analyzers.contracts import SampleSet
 from analyzers.diagnoses import detectors
@@ -37,6 +37,7 @@ from analyzers.records import (
 from analyzers.scores import task_scores
 from analyzers.steps import Step, Steps
 from analyzers.suspicions import Change, Repair, Suspicion
+from analyzers.task_ladder import Fix, TaskLadder
 from analyzers.telling import Subset, telling_samples, worst_of
 
 # A comparison over more samples than this tells little more about a layer.
@@ -79,9 +80,13 @@ def diagnose_pair(pair: Pair, inputs: Inputs, options: DiagnoseOptions) -> Steps
         few = Subset(seen, worst_of(compared, len(seen), options.samples))
         evidence = yield from gather(pair, compared, few, calibration=_calibration(pair, inputs))
         lab = Lab(pair, few, evidence.constants, folder, max_runs=options.max_runs, mode=inputs.mode)
-        case = _Case(pair, inputs, options, evidence, lab, scores, bench, folder)
+        case = _Case(pair, inputs, options, evidence, lab, scores)
         given = lab.given_score(None if fed is None else Subset(fed, few.indices))
-        return (yield from case.steps(differing, given))
+        diagnosis, fixes = yield from case.steps(differing, given)
+        if scores[0] is None or not fixes:
+            return diagnosis
+        ladder = TaskLadder(replace(bench, metric=inputs.metric), lab, workers, folder)
+        return (yield from ladder.with_gains(diagnosis, fixes))
 
 
 def _calibration(pair: Pair, inputs: Inputs) -> SampleSet | None:
@@ -146,10 +151,11 @@ class _Case:
     evidence: Evidence
     lab: Lab
     scores: tuple[Score | None, Score | None]
-    bench: Bench
-    folder: Path
 
-    def steps(self, differing: tuple[Finding, ...], given_db: float) -> Steps[Diagnosis]:
+    def steps(
+        self, differing: tuple[Finding, ...], given_db: float
+    ) -> Steps[tuple[Diagnosis, tuple[Fix, ...]]]:
+        """Return the diagnosis, and for each finding that a fix was simulated for, the fix."""
         base = self.lab.score(())
         suspected = self._suspicions()
         is_bad = self._is_bad(base)
@@ -160,23 +166,24 @@ class _Case:
             network, layers = self._prove(suspected, is_bad=is_bad)
         except OutOfRunsError:
             network, layers = (), Proof((), base, base, base, tuple(s for _, s in suspected))
-        found = [*self._with_gain(differing, given_db, base)]
-        found += [self._finding(b, network, is_bad=is_bad) for b in network]
+        fixes = [self._fix(b, network, is_bad=is_bad) for b in network]
+        others: list[Finding] = []
         if is_bad and self._is_spread(layers):
-            found.append(self._accumulation(layers))
+            others.append(self._accumulation(layers))
             layers = replace(layers, blamed=())
-        found += [self._finding(b, layers.blamed, is_bad=is_bad) for b in layers.blamed]
-        found += [_unproved(s) for _, s in suspected if s.unproved]
-        if is_bad and not found:
-            found.append(self._accumulation(layers))
-        yield Step("diagnose", text="Measuring what the fixes give back")
-        findings = tuple(self._with_task_gains(found))
-        return Diagnosis(
+        fixes += [self._fix(b, layers.blamed, is_bad=is_bad) for b in layers.blamed]
+        fixes.sort(key=lambda fix: -_gained(fix.finding))
+        others += [_unproved(s) for _, s in suspected if s.unproved]
+        if is_bad and not fixes and not any(f.severity != "info" for f in others):
+            others.append(self._accumulation(layers))
+        others.sort(key=lambda f: f.severity == "info")
+        findings = (*self._with_gain(differing, given_db, base), *(fix.finding for fix in fixes), *others)
+        diagnosis = Diagnosis(
             verdict=_verdict(findings, differing),
             findings=findings,
             checked=_checked(suspected, findings),
             output_sqnr_db=given_db,
-            repaired_sqnr_db=layers.repaired if layers.blamed or network else math.nan,
+            repaired_sqnr_db=layers.repaired if fixes else math.nan,
             threshold_db=self.options.threshold_db,
             samples=self.lab.samples.names,
             runs=self.lab.runs,
@@ -185,6 +192,7 @@ class _Case:
             mode=self.inputs.mode,
             warnings=(*self.evidence.comparison.warnings, *_fidelity(base, given_db, differing)),
         )
+        return diagnosis, tuple(fixes)
 
     def _suspicions(self) -> list[tuple[str, Suspicion]]:
         """Ask every detector; what cannot be lifted cannot be proved and is left out."""
@@ -261,30 +269,34 @@ class _Case:
             fix="Do not hunt layers: tighter ranges, 16-bit activations, or quantization-aware training",
         )
 
-    def _finding(self, blamed: Blamed, others: Sequence[Blamed], *, is_bad: bool) -> Finding:
+    def _fix(self, blamed: Blamed, others: Sequence[Blamed], *, is_bad: bool) -> Fix:
         chosen = blamed.chosen
         severity: Severity = "error" if is_bad else "warning"
-        return Finding(
+        gain, changes = self._gain(blamed, [b for b in others if b is not blamed])
+        finding = Finding(
             cause=chosen.cause,
             layers=chosen.layers,
             severity=severity,
             message=chosen.message,
             evidence={**chosen.evidence, "lifted_alone_db": blamed.alone},
             fix=chosen.fix,
-            gain=self._gain(blamed, [b for b in others if b is not blamed]),
+            gain=gain,
             also=tuple(dict.fromkeys(s.cause for s in blamed.others if s.cause != chosen.cause)),
         )
+        return Fix(finding, changes)
 
-    def _gain(self, blamed: Blamed, others: Sequence[Blamed]) -> Gain:
+    def _gain(self, blamed: Blamed, others: Sequence[Blamed]) -> tuple[Gain, tuple[Change, ...]]:
         """Measure the cheapest fix that gives back most of what the lift does."""
         kept = [Change(source) for b in others for source in b.chosen.sources]
         company = f", with {len(others)} other repaired" if others else ""
         for repair in blamed.chosen.repairs:
             value = self._try(repair, kept)
             if value is not None and value - blamed.before >= (blamed.after - blamed.before) / 2:
-                return Gain(blamed.before, value, repair.how + company, METRIC, len(self.lab.samples))
+                how = repair.how + company
+                return Gain(blamed.before, value, how, METRIC, len(self.lab.samples)), repair.changes
+        lifts = tuple(Change(source) for source in blamed.chosen.sources)
         words = "computed as in the reference" + company
-        return Gain(blamed.before, blamed.after, words, METRIC, len(self.lab.samples))
+        return Gain(blamed.before, blamed.after, words, METRIC, len(self.lab.samples)), lifts
 
     def _try(self, repair: Repair, kept: Sequence[Change]) -> float | None:
         changed = {change.source for change in repair.changes}
@@ -299,9 +311,6 @@ class _Case:
             given_db, base, "the candidate fed with the reference's inputs", METRIC, len(self.lab.samples)
         )
         return [replace(finding, gain=gain) for finding in differing]
-
-    def _with_task_gains(self, findings: Sequence[Finding]) -> list[Finding]:
-        return sorted(findings, key=lambda f: (f.severity == "info", -_gained(f)))
 
 
 def _gained(finding: Finding) -> float:
