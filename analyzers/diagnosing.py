@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzers import opening, samples
+from analyzers import opening, samples, verdicts
 from analyzers.bench import make_bench, samples_of
 from analyzers.comparison import compare_in_full
 from analyzers.contracts import SampleSet
@@ -23,16 +23,13 @@ from analyzers.pool import WorkerPool
 from analyzers.project import Pair
 from analyzers.proving import MOVES_DB, Blamed, Proof, clamp, prove, singles
 from analyzers.records import (
-    Checked,
     DiagnoseOptions,
     Diagnosis,
     Finding,
     Gain,
     Inputs,
-    Notice,
     Score,
     Severity,
-    Verdict,
 )
 from analyzers.scores import task_scores
 from analyzers.steps import Step, Steps
@@ -44,10 +41,6 @@ from analyzers.telling import Subset, telling_samples, worst_of
 COMPARED_SAMPLES = 32
 # A task's score that falls by less than this is noise or nothing.
 SCORE_DROP = 0.01
-AP_FLOOR = 0.05
-# More layers than this that each give little back are a slope, not a list of culprits.
-FEW_LAYERS = 3
-EXACT = 70  # specificity from which a cause was read off, not estimated
 
 
 def diagnose_pair(pair: Pair, inputs: Inputs, options: DiagnoseOptions) -> Steps[Diagnosis]:
@@ -66,7 +59,7 @@ def diagnose_pair(pair: Pair, inputs: Inputs, options: DiagnoseOptions) -> Steps
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tearline-")))
         workers = stack.enter_context(WorkerPool(inputs.workers))
         scores = yield from task_scores(pair, inputs)
-        refusal = _refusal(pair, inputs, options, scores)
+        refusal = verdicts.refusal(pair, inputs, options, scores)
         if refusal is not None:
             return refusal
         bench = replace(make_bench(pair, inputs, folder / "reference"), metric=METRIC)
@@ -96,51 +89,6 @@ def _calibration(pair: Pair, inputs: Inputs) -> SampleSet | None:
     return samples.open_samples(inputs.calibration, pair.reference.inputs, task=task, role="calibration")
 
 
-def _refusal(
-    pair: Pair, inputs: Inputs, options: DiagnoseOptions, scores: tuple[Score | None, Score | None]
-) -> Diagnosis | None:
-    """Return the diagnosis where looking at layers makes no sense."""
-    finding: Finding | None = None
-    verdict: Verdict = "reference_wrong"
-    score = scores[0]
-    notices = {notice.code: notice for notice in pair.warnings}
-    if score is not None and score.metric.lower().startswith("ap") and score.value < AP_FLOOR:
-        finding = Finding(
-            cause="reference_wrong",
-            layers=(),
-            severity="error",
-            message=f"The reference itself scores {score.metric} {score.value:.3f}: it finds next to nothing",
-            evidence={"reference_score": score.value, "floor": AP_FLOOR},
-            fix="Check preprocessing and decoder in the task file, and that annotations belong to the images",
-        )
-    elif "int8_not_quantized" in notices:
-        verdict = "candidate_not_comparable"
-        finding = Finding(
-            cause="int8_not_quantized",
-            layers=(),
-            severity="error",
-            message=notices["int8_not_quantized"].message,
-            evidence={},
-            fix="Give the quantized model, or leave it out and give a calibration set",
-        )
-    if finding is None:
-        return None
-    return Diagnosis(
-        verdict=verdict,
-        findings=(finding,),
-        checked=(),
-        output_sqnr_db=math.nan,
-        repaired_sqnr_db=math.nan,
-        threshold_db=options.threshold_db,
-        samples=(),
-        runs=0,
-        reference_score=scores[0],
-        candidate_score=scores[1],
-        mode=inputs.mode,
-        warnings=pair.warnings,
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
     """What the parts of one diagnosis share."""
@@ -168,20 +116,20 @@ class _Case:
             network, layers = (), Proof((), base, base, base, tuple(s for _, s in suspected))
         fixes = [self._fix(b, network, is_bad=is_bad) for b in network]
         others: list[Finding] = []
-        if is_bad and self._is_spread(layers):
-            others.append(self._accumulation(layers))
+        if is_bad and verdicts.is_spread(layers):
+            others.append(verdicts.accumulation(self.evidence, layers))
             layers = replace(layers, blamed=())
         fixes += [self._fix(b, layers.blamed, is_bad=is_bad) for b in layers.blamed]
         fixes.sort(key=lambda fix: -_gained(fix.finding))
-        others += [_unproved(s) for _, s in suspected if s.unproved]
+        others += [verdicts.unproved(s) for _, s in suspected if s.unproved]
         if is_bad and not fixes and not any(f.severity != "info" for f in others):
-            others.append(self._accumulation(layers))
+            others.append(verdicts.accumulation(self.evidence, layers))
         others.sort(key=lambda f: f.severity == "info")
         findings = (*self._with_gain(differing, given_db, base), *(fix.finding for fix in fixes), *others)
         diagnosis = Diagnosis(
-            verdict=_verdict(findings, differing),
+            verdict=verdicts.verdict(findings, differing),
             findings=findings,
-            checked=_checked(suspected, findings),
+            checked=verdicts.checked(suspected, findings),
             output_sqnr_db=given_db,
             repaired_sqnr_db=layers.repaired if fixes else math.nan,
             threshold_db=self.options.threshold_db,
@@ -190,7 +138,7 @@ class _Case:
             reference_score=self.scores[0],
             candidate_score=self.scores[1],
             mode=self.inputs.mode,
-            warnings=(*self.evidence.comparison.warnings, *_fidelity(base, given_db, differing)),
+            warnings=(*self.evidence.comparison.warnings, *verdicts.fidelity(base, given_db, differing)),
         )
         return diagnosis, tuple(fixes)
 
@@ -236,38 +184,6 @@ class _Case:
         is_still_bad = is_bad and (not whole.blamed or whole.repaired < threshold)
         layers = prove(rest, self.lab.score, threshold_db=threshold, is_bad=is_still_bad, lifted=explained)
         return whole.blamed, layers
-
-    def _is_spread(self, proof: Proof) -> bool:
-        """Tell whether what was found is a slope: many layers, none of which gives much, nothing read off."""
-        blamed = proof.blamed
-        if len(blamed) <= FEW_LAYERS or any(
-            b.chosen.is_fault or b.chosen.specificity >= EXACT for b in blamed
-        ):
-            return False
-        return all(clamp(b.alone) - proof.base < MOVES_DB for b in blamed)
-
-    def _accumulation(self, proof: Proof) -> Finding:
-        rows = [r for r in self.evidence.comparison.layers if r.isolated is not None]
-        isolated = sorted(
-            r.isolated.sqnr_db for r in rows if r.isolated and not math.isnan(r.isolated.sqnr_db)
-        )
-        middle = isolated[len(isolated) // 2] if isolated else math.nan
-        return Finding(
-            cause="cumulative_error",
-            layers=(),
-            severity="error",
-            message=(
-                f"The loss is spread over the network: the output has {proof.base:.1f} dB, the median layer "
-                f"by itself {middle:.1f} dB, and no single layer or few of them bring it back"
-            ),
-            evidence={
-                "output_sqnr_db": proof.base,
-                "median_isolated_sqnr_db": middle,
-                "layers_measured": len(isolated),
-                "all_suspects_lifted_db": proof.everything,
-            },
-            fix="Do not hunt layers: tighter ranges, 16-bit activations, or quantization-aware training",
-        )
 
     def _fix(self, blamed: Blamed, others: Sequence[Blamed], *, is_bad: bool) -> Fix:
         chosen = blamed.chosen
@@ -320,47 +236,3 @@ def _gained(finding: Finding) -> float:
 
 def _of_scope(suspected: Sequence[tuple[str, Suspicion]], scope: str) -> list[Suspicion]:
     return [s for _, s in suspected if s.scope == scope and not s.unproved]
-
-
-def _unproved(suspicion: Suspicion) -> Finding:
-    return Finding(
-        cause=suspicion.cause,
-        layers=suspicion.layers,
-        severity="warning" if suspicion.unproved == "warning" else "info",
-        message=suspicion.message,
-        evidence=suspicion.evidence,
-        fix=suspicion.fix,
-    )
-
-
-def _verdict(findings: Sequence[Finding], differing: Sequence[Finding]) -> Verdict:
-    serious = [f for f in findings if f.severity != "info"]
-    if differing:
-        return "inputs_differ"
-    if any(f.layers for f in serious):
-        return "faulty_layers"
-    return "no_single_layer" if serious else "healthy"
-
-
-def _checked(suspected: Sequence[tuple[str, Suspicion]], findings: Sequence[Finding]) -> tuple[Checked, ...]:
-    causes = {(f.cause, f.layers) for f in findings}
-    rows = []
-    for name, detector in detectors().items():
-        own = [s for detector_name, s in suspected if detector_name == name]
-        is_found = any((s.cause, s.layers) in causes for s in own)
-        result = "found" if is_found else "suspected, not proved" if own else "fine"
-        layers = dict.fromkeys(la for s in own if (s.cause, s.layers) not in causes for la in s.layers)
-        rows.append(Checked(name, detector.looks_at, result, tuple(layers)))
-    return tuple(rows)
-
-
-def _fidelity(base: float, given_db: float, differing: Sequence[Finding]) -> tuple[Notice, ...]:
-    if differing or abs(clamp(base) - clamp(given_db)) <= 1.0 or min(base, given_db) > 60.0:
-        return ()
-    return (
-        Notice(
-            "simulation_differs",
-            f"The candidate's own file gives {given_db:.1f} dB at the output, its simulation {base:.1f} dB; "
-            "gains carry that difference",
-        ),
-    )
