@@ -35,6 +35,13 @@ def _main() -> None:
                 help="Where candidate and reference part, layer by layer.",
             ),
             st.Page(
+                "app_pages/diagnosis.py",
+                title="Diagnosis",
+                icon=":material/troubleshoot:",
+                url_path="diagnosis",
+                help="What is wrong, why, and what to do about it.",
+            ),
+            st.Page(
                 "app_pages/bisect.py",
                 title="Bisect",
                 icon=":material/compress:",

@@ -15,13 +15,14 @@ from typing import Annotated, cast
 import typer
 
 from analyzers.errors import TearlineError
-from workbench.commands import bisect, compare, demo, export, quantize, search, ui
+from workbench.commands import bisect, compare, demo, diagnose, export, quantize, search, ui
 from workbench.commands.running import StoppedError
 from workbench.commands.words import bad_option, error_line
 
 _EXAMPLES = r"""
 tearline quantize model.onnx --data calibration/ --task task.yaml -o int8.onnx
 tearline compare model.onnx int8.onnx --data photos/ --task task.yaml
+tearline diagnose model.onnx int8.onnx --data photos/ --task task.yaml
 tearline search model.onnx int8.onnx --data photos/ --task task.yaml \
     --annotations coco.json --max-drop 0.01 --json search.json
 tearline export search.json --format onnx -o mixed.onnx
@@ -46,6 +47,7 @@ app = typer.Typer(
 for _command, _examples in (
     (quantize.quantize, quantize.EXAMPLES),
     (compare.compare, compare.EXAMPLES),
+    (diagnose.diagnose, diagnose.EXAMPLES),
     (bisect.bisect, bisect.EXAMPLES),
     (search.search, search.EXAMPLES),
     (export.export, export.EXAMPLES),

@@ -5,19 +5,35 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from analyzers.records import BisectOptions, CompareOptions, Inputs, QuantizeOptions, SearchOptions
-from workbench.requests import BisectRequest, CompareRequest, ExportRequest, SearchRequest
+from analyzers.records import (
+    BisectOptions,
+    CompareOptions,
+    DiagnoseOptions,
+    Inputs,
+    QuantizeOptions,
+    SearchOptions,
+)
+from workbench.requests import (
+    BisectRequest,
+    CompareRequest,
+    DiagnoseRequest,
+    ExportRequest,
+    RunRequest,
+    SearchRequest,
+)
 
 _BREAK = " \\\n    "
 
 
-def command_line(request: CompareRequest | BisectRequest | SearchRequest) -> str:
+def command_line(request: RunRequest) -> str:
     """Return the command line of a request; options that have their default are left out."""
     match request:
         case CompareRequest(inputs, options):
             name, own = "compare", _compare_options(options)
         case BisectRequest(inputs, bisect):
             name, own = "bisect", _bisect_options(bisect)
+        case DiagnoseRequest(inputs, diagnose):
+            name, own = "diagnose", _diagnose_options(diagnose)
         case SearchRequest(inputs, search):
             name, own = "search", _search_options(search)
     models = [_quote(inputs.reference)]
@@ -76,6 +92,17 @@ def _compare_options(options: CompareOptions) -> list[str]:
 
 def _bisect_options(options: BisectOptions) -> list[str]:
     return [] if options == BisectOptions() else [f"--threshold {options.threshold_db:g}"]
+
+
+def _diagnose_options(options: DiagnoseOptions) -> list[str]:
+    default, found = DiagnoseOptions(), []
+    if options.threshold_db != default.threshold_db:
+        found.append(f"--threshold-db {options.threshold_db:g}")
+    if options.samples != default.samples:
+        found.append(f"--proof-samples {options.samples}")
+    if options.max_runs != default.max_runs:
+        found.append(f"--max-runs {options.max_runs}")
+    return found
 
 
 def _search_options(options: SearchOptions) -> list[str]:

@@ -17,6 +17,7 @@ from workbench.requests import (
     BisectRequest,
     CompareRequest,
     DemoRequest,
+    DiagnoseRequest,
     ExportRequest,
     QuantizeRequest,
     RequantizeRequest,
@@ -48,6 +49,11 @@ def _bisect(params: object) -> Steps[object]:
     return api.bisect_steps(request.inputs, request.options)
 
 
+def _diagnose(params: object) -> Steps[object]:
+    request = from_json(DiagnoseRequest, params)
+    return api.diagnose_steps(request.inputs, request.options)
+
+
 def _search(params: object) -> Steps[object]:
     request = from_json(SearchRequest, params)
     return search_json((yield from api.search_steps(request.inputs, request.options)))
@@ -75,6 +81,7 @@ KINDS: dict[str, Callable[[object], Steps[object]]] = {
     "quantize": _quantize,
     "compare": _compare,
     "bisect": _bisect,
+    "diagnose": _diagnose,
     "search": _search,
     "export": _export,
     "requantize": _requantize,

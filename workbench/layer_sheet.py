@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from html import escape
 
 import streamlit as st
 
@@ -70,7 +71,7 @@ def _head(record: LayerRecord) -> None:
     grade = grade_of_cosine(record.cosine)
     st.html(
         "<div style='display:flex;gap:8px;align-items:center'>"
-        f"{_grade_chip(grade)}<span style='opacity:0.7'>{_escape(record.op_type)}</span></div>"
+        f"{_grade_chip(grade)}<span style='opacity:0.7'>{escape(record.op_type)}</span></div>"
     )
     st.code(record.node, language=None, wrap_lines=True)
     words = [_FLAG_WORDS.get(flag, flag) for flag in record.flags]
@@ -87,10 +88,6 @@ def _grade_chip(grade: Grade) -> str:
     )
 
 
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def _agreement(record: LayerRecord) -> None:
     alone = record.isolated
     rows = [
@@ -102,8 +99,8 @@ def _agreement(record: LayerRecord) -> None:
             "n/a" if alone is None else f"{db_words(alone.sqnr_db)}",
         ),
     ]
-    _grid(rows)
-    _grid(
+    widgets.grid(rows)
+    widgets.grid(
         [
             ("Norm ratio", number(record.norm_ratio, 4), "1 is best"),
             ("RMSE / scale", number(record.rmse_scale, 3), f"{_IDEAL_ROUNDING} is ideal rounding"),
@@ -118,7 +115,7 @@ def _sides(record: LayerRecord) -> None:
     rows = [("", "reference", "candidate")]
     for name, reference, candidate in table.itertuples(index=False):
         rows.append((str(name), _value(reference), _value(candidate)))
-    _grid(rows)
+    widgets.grid(rows)
 
 
 def _value(value: object) -> str:
@@ -137,7 +134,7 @@ def _worst(record: LayerRecord) -> None:
         rows.append(("Worst sample", sample.sample, words))
         rows.append(("95 % of samples", f"≥ {db_words(record.p95_sqnr_db)}", ""))
     if rows:
-        _grid(rows)
+        widgets.grid(rows)
 
 
 def _similarity(part: SliceError) -> str:
@@ -149,17 +146,4 @@ def _names(record: LayerRecord) -> None:
     if record.candidate_tensor is not None:
         rows.append(("Candidate tensor", record.candidate_tensor, ""))
         rows.append(("Paired by", record.evidence, ""))
-    _grid(rows, columns="7.2rem 1fr 0")
-
-
-def _grid(rows: list[tuple[str, str, str]], *, columns: str = "7.2rem 1fr 1fr") -> None:
-    digits = "font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
-    cells = "".join(
-        f"<div style='opacity:0.65'>{_escape(name)}</div><div style='{digits}'>{_escape(first)}</div>"
-        f"<div style='{digits};opacity:0.8'>{_escape(second)}</div>"
-        for name, first, second in rows
-    )
-    st.html(
-        f"<div style='display:grid;grid-template-columns:{columns};gap:3px 12px;font-size:0.86rem;"
-        f"border-top:1px solid rgba(128,140,150,0.25);padding-top:8px'>{cells}</div>"
-    )
+    widgets.grid(rows, columns="7.2rem 1fr 0")

@@ -18,8 +18,8 @@ from analyzers.serialize import to_json
 from workbench.job_records import JobError
 from workbench.store import Workspace, write_text
 
-Slot = Literal["reference", "candidate", "data", "calibration", "annotations", "task"]
-Kind = Literal["compare", "bisect", "search"]
+Slot = Literal["reference", "candidate", "data", "calibration", "candidate_data", "annotations", "task"]
+Kind = Literal["compare", "diagnose", "bisect", "search"]
 GoalKind = Literal["drop", "target"]
 
 NEW_PROJECT = "New project"
@@ -67,6 +67,7 @@ class Project:
         is_made_here: The candidate is quantized from ``calibration``.
         data: Evaluation set.
         calibration: Calibration set.
+        candidate_data: What the candidate was fed, where that differs from ``data``.
         annotations: Ground truth.
         task: Task file; None to score by ``metric``.
         metric: "sqnr" or "slice-sqnr"; "" where the task says it.
@@ -93,6 +94,7 @@ class Project:
     goal: Goal = field(default_factory=Goal)
     runs: tuple[str, ...] = ()
     is_demo: bool = False
+    candidate_data: Source | None = None
 
 
 def new_project(name: str) -> Project:
@@ -148,6 +150,8 @@ def with_source(project: Project, slot: Slot, source: Source | None) -> Project:
             return replace(project, data=source)
         case "calibration":
             return replace(project, calibration=source)
+        case "candidate_data":
+            return replace(project, candidate_data=source)
         case "annotations":
             return replace(project, annotations=source)
         case "task":
@@ -161,22 +165,26 @@ def source_of(project: Project, slot: Slot) -> Source | None:
         "candidate": project.candidate,
         "data": project.data,
         "calibration": project.calibration,
+        "candidate_data": project.candidate_data,
         "annotations": project.annotations,
         "task": project.task,
     }
     return sources[slot]
 
 
-def inputs_of(project: Project, workspace: Workspace) -> Inputs | None:
-    """Return what a job is given; None without a reference."""
+def inputs_of(project: Project, workspace: Workspace, *, kind: str = "") -> Inputs | None:
+    """Return what a job of this kind is given; None without a reference."""
     if project.reference is None:
         return None
+    # A candidate that was uploaded needs no calibration; a diagnosis also asks whether it was a good one.
+    is_calibrated = project.is_made_here or kind == "diagnose"
     is_scored = project.task is not None and not project.metric
     return Inputs(
         reference=project.reference.path,
         candidate=None if project.is_made_here else _path(project.candidate),
         data=_path(project.data),
-        calibration=_path(project.calibration) if project.is_made_here else None,
+        candidate_data=_path(project.candidate_data),
+        calibration=_path(project.calibration) if is_calibrated else None,
         task=_path(project.task),
         annotations=_path(project.annotations) if is_scored else None,
         metric=project.metric or None,
@@ -201,6 +209,7 @@ def project_from(inputs: Inputs) -> Project:
         ("candidate", inputs.candidate),
         ("data", inputs.data),
         ("calibration", inputs.calibration),
+        ("candidate_data", inputs.candidate_data),
         ("annotations", inputs.annotations),
         ("task", inputs.task),
     )
@@ -231,9 +240,11 @@ def missing_for(project: Project, kind: Kind) -> tuple[str, ...]:
     if kind == "search":
         needs.extend(_missing_for_score(project))
     used = [("reference", project.reference), ("evaluation set", project.data), ("task", project.task)]
-    used.append(
-        ("calibration set", project.calibration) if project.is_made_here else ("candidate", project.candidate)
-    )
+    used.append(("set of the candidate", project.candidate_data))
+    if not project.is_made_here:
+        used.append(("candidate", project.candidate))
+    if project.is_made_here or kind == "diagnose":
+        used.append(("calibration set", project.calibration))
     if kind == "search" and not project.metric:
         used.append(("annotations", project.annotations))
     broken = [

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from analyzers.records import (
     BisectOptions,
     CompareOptions,
+    DiagnoseOptions,
     Inputs,
     QuantizeOptions,
     SearchOptions,
@@ -56,6 +58,14 @@ class BisectRequest:
     options: BisectOptions = field(default_factory=BisectOptions)
 
 
+@dataclass(frozen=True, slots=True)
+class DiagnoseRequest:
+    """Say what is wrong and why; kind "diagnose"."""
+
+    inputs: Inputs
+    options: DiagnoseOptions = field(default_factory=DiagnoseOptions)
+
+
 # Keys of a search's JSON beside those of ``SearchResult``: what it was run on.
 BESIDE_A_SEARCH = ("inputs", "options", "provenance")
 
@@ -66,6 +76,9 @@ class SearchRequest:
 
     inputs: Inputs
     options: SearchOptions
+
+
+RunRequest: TypeAlias = CompareRequest | BisectRequest | DiagnoseRequest | SearchRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,16 @@ _SHOWN_LINES = 4
 PROJECT_PAGE = "app_pages/project.py"
 PAGES: dict[Kind, str] = {
     "compare": "app_pages/layers.py",
+    "diagnose": "app_pages/diagnosis.py",
     "bisect": "app_pages/bisect.py",
     "search": "app_pages/fallback.py",
 }
-_VERBS: dict[Kind, str] = {"compare": "Compare", "bisect": "Bisect", "search": "Search"}
+_VERBS: dict[Kind, str] = {
+    "compare": "Compare",
+    "diagnose": "Diagnose",
+    "bisect": "Bisect",
+    "search": "Search",
+}
 
 
 def run_page(

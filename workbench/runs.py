@@ -14,6 +14,8 @@ from analyzers.records import (
     BisectStep,
     CompareOptions,
     Comparison,
+    DiagnoseOptions,
+    Diagnosis,
     Inputs,
     Score,
     SearchOptions,
@@ -32,19 +34,26 @@ from workbench.projects import (
     save_project,
     search_options,
 )
-from workbench.requests import BESIDE_A_SEARCH, BisectRequest, CompareRequest, SearchRequest
+from workbench.requests import (
+    BESIDE_A_SEARCH,
+    BisectRequest,
+    CompareRequest,
+    DiagnoseRequest,
+    RunRequest,
+    SearchRequest,
+)
 
-Answer = TypeVar("Answer", Comparison, BisectResult, SearchResult)
+Answer = TypeVar("Answer", Comparison, BisectResult, Diagnosis, SearchResult)
 Partial = TypeVar("Partial", Trial, BisectStep, Score)
 
 
-def request_for(project: Project, kind: Kind, jobs: Jobs) -> CompareRequest | BisectRequest | SearchRequest:
+def request_for(project: Project, kind: Kind, jobs: Jobs) -> RunRequest:
     """Return what a job of this kind is asked for.
 
     Raises:
         ValueError: The project lacks a reference; pages ask ``missing_for`` first.
     """
-    inputs = inputs_of(project, jobs.workspace)
+    inputs = inputs_of(project, jobs.workspace, kind=kind)
     if inputs is None:
         raise ValueError("a project without a reference cannot be run")
     match kind:
@@ -53,6 +62,8 @@ def request_for(project: Project, kind: Kind, jobs: Jobs) -> CompareRequest | Bi
         case "bisect":
             default = BisectOptions()
             return BisectRequest(inputs, replace(default, metric=inputs.metric or default.metric))
+        case "diagnose":
+            return DiagnoseRequest(inputs, DiagnoseOptions())
         case "search":
             return SearchRequest(inputs, search_options(project))
 
@@ -110,7 +121,7 @@ def adopt_job(jobs: Jobs, job_id: str) -> Project | None:
 def is_stale(jobs: Jobs, project: Project, job_id: str) -> bool:
     """Tell whether the project's inputs have changed since the job was started."""
     asked = read_inputs(jobs, job_id)
-    now = inputs_of(project, jobs.workspace)
+    now = inputs_of(project, jobs.workspace, kind=jobs.job(job_id).kind)
     return asked is not None and now is not None and to_json(asked) != to_json(now)
 
 

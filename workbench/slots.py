@@ -62,6 +62,13 @@ DATA = SlotKind("data", "set", "Evaluation set", "A zip of images, images, or .n
 CALIBRATION = SlotKind(
     "calibration", "set", "Calibration set", "A zip of images, images, or .npz tensors", _SET
 )
+CANDIDATE_DATA = SlotKind(
+    "candidate_data",
+    "set",
+    "What the candidate was fed",
+    "The same samples as the board or the toolchain read them, as .npz or images",
+    _SET,
+)
 ANNOTATIONS = SlotKind(
     "annotations", "annotations", "Annotations", "COCO json, or labels as csv or json", ("json", "csv", "txt")
 )

@@ -11,6 +11,7 @@ from pandas.io.formats.style import Styler
 
 from analyzers.records import (
     BisectStep,
+    Checked,
     LayerRecord,
     SearchResult,
     SliceError,
@@ -274,6 +275,17 @@ def proof_table(result: SearchResult) -> pd.DataFrame:
             )
         )
     return pd.DataFrame(rows, columns=["layer", "score_without", "misses_by", "verdict"])
+
+
+def checked_table(checked: Sequence[Checked]) -> pd.DataFrame:
+    """Return what a diagnosis looked at, what was found first.
+
+    Columns: ``result``, ``name``, ``looked_at``, ``suspected``.
+    """
+    rows = [(c.result, c.name.replace("_", " "), c.looked_at, summary_of(c.suspected)) for c in checked]
+    order = {"found": 0, "suspected, not proved": 1}
+    rows.sort(key=lambda row: (order.get(row[0], 2), row[1]))
+    return pd.DataFrame(rows, columns=["result", "name", "looked_at", "suspected"])
 
 
 def short_name(name: str, *, length: int = 36) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import Literal
 
 import streamlit as st
@@ -31,6 +32,7 @@ _STATES: dict[JobState, tuple[str, str, Color]] = {
 }
 KIND_NAMES = {
     "compare": "Compare",
+    "diagnose": "Diagnose",
     "bisect": "Bisect",
     "search": "Search",
     "export": "Export",
@@ -160,6 +162,20 @@ def progress_bar(status: JobStatus) -> None:
         st.progress(min(1.0, max(0.0, status.done / status.total)), text=words)
     else:
         st.caption(words)
+
+
+def grid(rows: Sequence[tuple[str, str, str]], *, columns: str = "7.2rem 1fr 1fr") -> None:
+    """Show rows of a name and up to two values, as text whatever is in them."""
+    digits = "font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
+    cells = "".join(
+        f"<div style='opacity:0.65'>{escape(name)}</div><div style='{digits}'>{escape(first)}</div>"
+        f"<div style='{digits};opacity:0.8'>{escape(second)}</div>"
+        for name, first, second in rows
+    )
+    st.html(
+        f"<div style='display:grid;grid-template-columns:{columns};gap:3px 12px;font-size:0.86rem;"
+        f"border-top:1px solid rgba(128,140,150,0.25);padding-top:8px'>{cells}</div>"
+    )
 
 
 def metric_name(name: str) -> str:

@@ -9,10 +9,14 @@ from math import nan
 from analyzers.records import (
     BisectResult,
     BisectStep,
+    Checked,
     Comparison,
     Culprit,
+    Diagnosis,
     Fidelity,
+    Finding,
     FrontPoint,
+    Gain,
     LayerRecord,
     Notice,
     Score,
@@ -196,5 +200,66 @@ def search_result(*, reached: bool = True) -> SearchResult:
         if reached
         else "The budget was spent before a set reached the target",
         samples=128,
+        warnings=(),
+    )
+
+
+def findings() -> tuple[Finding, ...]:
+    """An error that a fix repairs, a warning without a fix that can be simulated, and a note."""
+    return (
+        Finding(
+            cause="per_tensor_weight_outlier_channel",
+            layers=("Conv_44",),
+            severity="error",
+            message="Channel 3 of the weights of Conv_44 is 412 times as large as the median channel",
+            evidence={
+                "channel": 3,
+                "largest_to_median": 412.36,
+                "dead_fraction": 0.34567,
+                "weight_sqnr_db": 2.13,
+                "channels": (3, 5, 7, 9, 11, 13, 15, 17),
+            },
+            fix="Quantize the weights of this layer per channel",
+            gain=Gain(3.1, 28.94, "weights of Conv_44 per channel", "slice-sqnr", 8),
+            also=("resolution_underflow",),
+        ),
+        Finding(
+            cause="calibration_not_representative",
+            layers=(),
+            severity="warning",
+            message="One value in 50 lies outside the range that was calibrated",
+            evidence={"outside_fraction": 0.02, "is_worst_at_input": True, "ratio": nan},
+            fix="Calibrate with pictures like those of the evaluation",
+        ),
+        Finding(
+            cause="fp16_overflow_risk",
+            layers=(HOSTILE, "Conv_50"),
+            severity="info",
+            message=f"Values of {HOSTILE} reach 70000",
+            evidence={},
+            fix="Keep it in FP32 or INT16",
+            gain=Gain(0.414, 0.548, "computed in FP32", "ap", 96),
+        ),
+    )
+
+
+def diagnosis() -> Diagnosis:
+    """One layer at fault, and what else was looked at."""
+    return Diagnosis(
+        verdict="faulty_layers",
+        findings=findings(),
+        checked=(
+            Checked("bias_overflow", "bias over input scale times weight scale", "fine"),
+            Checked("clipping", "values beyond the range of each store", "suspected, not proved", ("Mul_7",)),
+            Checked("weight_range", "size of the channels of each weight", "found"),
+        ),
+        output_sqnr_db=3.1,
+        repaired_sqnr_db=28.94,
+        threshold_db=16.9,
+        samples=("000001.jpg", "000002.jpg"),
+        runs=34,
+        reference_score=Score(0.55, "ap"),
+        candidate_score=Score(0.414, "ap"),
+        mode="as-executed",
         warnings=(),
     )

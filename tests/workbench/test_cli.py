@@ -14,7 +14,9 @@ def tearline(*args, **options):
     )
 
 
-@pytest.mark.parametrize("command", ["", "quantize", "compare", "bisect", "search", "export", "demo", "ui"])
+@pytest.mark.parametrize(
+    "command", ["", "quantize", "compare", "diagnose", "bisect", "search", "export", "demo", "ui"]
+)
 def test_help_shows_examples(command):
     done = tearline(*command.split(), "--help")
     assert done.returncode == 0
@@ -47,6 +49,9 @@ def test_the_version_is_shown():
             "--metric is 'ap', Choose one of: sqnr, slice-sqnr",
         ),
         (["compare", "a", "b", "--data", "d", "--memory", "lots"], "--memory is 'lots'"),
+        (["diagnose", "a", "--data", "d"], "no candidate"),
+        (["diagnose", "a", "b", "--data", "d", "--proof-samples", "0"], "--proof-samples"),
+        (["diagnose", "a", "b", "--data", "d", "--threshold-db", "x"], "--threshold-db"),
         (["quantize", "a", "--data", "d"], "Missing option '--output'"),
         (["quantize", "a", "--data", "d", "-o", "c", "--method", "best"], "--method is 'best'"),
         (["search", "a", "b", "--data", "d", "--target", "1"], "needs a score"),

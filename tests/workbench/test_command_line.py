@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 from typer.main import get_command
 
-from analyzers.records import BisectOptions, CompareOptions, Inputs, QuantizeOptions, SearchOptions
+from analyzers.records import (
+    BisectOptions,
+    CompareOptions,
+    DiagnoseOptions,
+    Inputs,
+    QuantizeOptions,
+    SearchOptions,
+)
 from workbench.cli import app
 from workbench.command_line import command_line
-from workbench.requests import BisectRequest, CompareRequest, SearchRequest
+from workbench.requests import BisectRequest, CompareRequest, DiagnoseRequest, RunRequest, SearchRequest
 
 PLAIN = Inputs(
     Path("/m/my model.onnx"), candidate=Path("/m/int8.onnx"), data=Path("/d"), workspace=Path("/w")
@@ -27,6 +35,7 @@ MADE = Inputs(
     mode="literal",
     workers=2,
 )
+FED = replace(PLAIN, candidate_data=Path("/fed.npz"), calibration=Path("/c"))
 SCORED = Inputs(
     Path("/m/m.onnx"),
     candidate=Path("/m/int8.onnx"),
@@ -49,14 +58,15 @@ def test_defaults_are_left_out_and_names_with_spaces_quoted() -> None:
     [
         CompareRequest(PLAIN, CompareOptions(threshold=0.95)),
         BisectRequest(PLAIN, BisectOptions(threshold_db=20.0)),
+        DiagnoseRequest(FED, DiagnoseOptions(threshold_db=20.0, samples=4, max_runs=30)),
         CompareRequest(MADE),
         SearchRequest(SCORED, SearchOptions(max_drop=0.015, keep_int8=("head*",), max_layers=3, holdout=0.2)),
         SearchRequest(SCORED, SearchOptions(target=0.3, force_fallback=("Conv_1",))),
     ],
-    ids=["compare", "bisect", "made here", "drop", "target"],
+    ids=["compare", "bisect", "diagnose", "made here", "drop", "target"],
 )
 def test_the_command_line_understands_every_line(
-    request_: CompareRequest | BisectRequest | SearchRequest,
+    request_: RunRequest,
 ) -> None:
     words = shlex.split(command_line(request_).replace("\\\n", ""))
     group = get_command(app)
@@ -64,8 +74,12 @@ def test_the_command_line_understands_every_line(
     command = group.commands[words[1]]
     parsed = command.make_context(words[1], words[2:])
     assert parsed.params["data"] == request_.inputs.data
-    for name in ("candidate", "calibration", "task", "annotations"):
+    for name in ("candidate", "candidate_data", "calibration", "task", "annotations"):
         assert parsed.params[name] == getattr(request_.inputs, name)
+    if isinstance(request_, DiagnoseRequest):
+        assert parsed.params["threshold_db"] == request_.options.threshold_db
+        assert parsed.params["proof_samples"] == request_.options.samples
+        assert parsed.params["max_runs"] == request_.options.max_runs
     if isinstance(request_, SearchRequest):
         assert parsed.params["max_drop"] == request_.options.max_drop
         assert parsed.params["target"] == request_.options.target

@@ -71,6 +71,9 @@ def test_inputs_leave_out_what_is_not_used(workspace: Workspace) -> None:
     made = inputs_of(replace(project, is_made_here=True), workspace)
     assert made is not None
     assert (made.candidate, made.calibration) == (None, workspace.root)
+    diagnosed = inputs_of(project, workspace, kind="diagnose")
+    assert diagnosed is not None
+    assert (diagnosed.candidate, diagnosed.calibration) == (given.candidate, workspace.root)
     unlabelled = inputs_of(replace(project, metric="sqnr"), workspace)
     assert unlabelled is not None
     assert (unlabelled.metric, unlabelled.annotations) == ("sqnr", None)
@@ -88,6 +91,12 @@ def test_what_is_missing_is_said_in_words(workspace: Workspace) -> None:
     assert missing_for(replace(full, task=None), "compare") == ()
     assert missing_for(replace(full, task=None), "search") == ("a task, or a metric without labels",)
     assert missing_for(replace(full, is_made_here=True), "compare") == ("a calibration set",)
+    bad = Source(workspace.root, "x", error=JobError("zero_samples", "Empty"))
+    odd = with_source(full, "calibration", bad)
+    assert missing_for(odd, "diagnose") == ("a calibration set that can be read",)
+    assert missing_for(odd, "compare") == (), "only a diagnosis looks at it"
+    fed = with_source(full, "candidate_data", bad)
+    assert missing_for(fed, "compare") == ("a set of the candidate that can be read",)
     broken = with_source(full, "data", Source(workspace.root, "x", error=JobError("zero_samples", "Empty")))
     assert missing_for(broken, "compare") == ("an evaluation set that can be read",)
 

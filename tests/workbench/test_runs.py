@@ -10,7 +10,7 @@ from analyzers.records import BisectStep, Comparison, SearchOptions, Trial
 from tests.workbench import answers
 from tests.workbench.workspaces import add_run, event, full_project
 from workbench.jobs import Jobs
-from workbench.projects import list_projects, read_project
+from workbench.projects import Source, list_projects, read_project
 from workbench.requests import SearchRequest
 from workbench.runs import (
     adopt_job,
@@ -56,6 +56,15 @@ def test_an_answer_is_read_as_its_record(jobs: Jobs) -> None:
     found = read_answer(jobs, job_id, Comparison)
     assert [r.node for r in found.layers] == [r.node for r in wanted.layers]
     assert found.layers[7].candidate_tensor is None
+
+
+def test_a_diagnosis_is_stale_once_another_calibration_set_is_there(jobs: Jobs) -> None:
+    project, job_id = start_run(jobs, full_project(jobs.workspace), "diagnose")
+    _, other_id = start_run(jobs, project, "compare")
+    changed = replace(project, calibration=Source(jobs.workspace.root, "calibration"))
+    assert not is_stale(jobs, project, job_id)
+    assert is_stale(jobs, changed, job_id)
+    assert not is_stale(jobs, changed, other_id)
 
 
 def test_a_run_is_stale_once_the_inputs_changed(jobs: Jobs) -> None:

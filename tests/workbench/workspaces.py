@@ -14,7 +14,7 @@ from analyzers.records import Inputs, SearchOptions
 from analyzers.serialize import to_json, write_json
 from workbench.job_records import Claim, Event, Job, JobError, JobState, JobStatus
 from workbench.projects import Kind, Project, Source, inputs_of, new_project, save_project
-from workbench.requests import BisectRequest, CompareRequest, SearchRequest
+from workbench.requests import BisectRequest, CompareRequest, DiagnoseRequest, SearchRequest
 from workbench.store import Workspace, new_run, open_workspace
 
 
@@ -103,6 +103,8 @@ def _request(kind: Kind, inputs: Inputs) -> object:
             return CompareRequest(inputs)
         case "bisect":
             return BisectRequest(inputs)
+        case "diagnose":
+            return DiagnoseRequest(inputs)
         case "search":
             return SearchRequest(inputs, SearchOptions(max_drop=0.015))
 

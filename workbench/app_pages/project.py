@@ -26,12 +26,23 @@ from workbench.projects import (
 )
 from workbench.run_page import PAGES, start_button
 from workbench.runs import all_runs, request_for, runs_of, start_run
-from workbench.slots import ANNOTATIONS, CALIBRATION, CANDIDATE, DATA, REFERENCE, TASK, look_at, slot
+from workbench.slots import (
+    ANNOTATIONS,
+    CALIBRATION,
+    CANDIDATE,
+    CANDIDATE_DATA,
+    DATA,
+    REFERENCE,
+    TASK,
+    look_at,
+    slot,
+)
 from workbench.uploads import Staged
 
 _SHOWN_PROJECTS = 8
 _ACTIONS: tuple[tuple[Kind, str, str], ...] = (
     ("compare", "Compare", "Where do the two part, layer by layer?"),
+    ("diagnose", "Diagnose", "What is wrong, why, and what is to be done?"),
     ("bisect", "Bisect", "Which layers break the output?"),
     ("search", "Search", "Which fewest layers in FP16 bring the score back?"),
 )
@@ -161,6 +172,8 @@ def _inputs(opened: Project) -> None:
         _task(opened)
     st.subheader("Goal of the search", anchor=False)
     goal_form(opened)
+    with st.expander("For the diagnosis", icon=":material/troubleshoot:"):
+        _diagnosis(opened)
     with st.expander("Name and samples", icon=":material/tune:"):
         _details(opened)
 
@@ -235,6 +248,21 @@ def _change_task(
     if chosen == others[0] and (opened.metric or is_builtin):
         context.keep(replace(with_source(opened, "task", None), metric=""))
         st.rerun()
+
+
+def _diagnosis(opened: Project) -> None:
+    st.caption(
+        "Optional. With these a diagnosis can tell whether the ranges were measured on the right pictures, "
+        "and whether both sides were fed the same."
+    )
+    left, right = st.columns(2)
+    with left:
+        if opened.is_made_here:
+            st.caption("The calibration set is above, beside the reference.")
+        else:
+            slot(opened, CALIBRATION)
+    with right:
+        slot(opened, CANDIDATE_DATA)
 
 
 def _details(opened: Project) -> None:

@@ -3,72 +3,36 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
-from streamlit.testing.v1 import AppTest
 
-import workbench
 from analyzers.exporters import ExportResult
 from analyzers.exporting import Requantized
 from analyzers.records import Score
 from tests.workbench import answers
+from tests.workbench.app_pages.opened import address, labels, open_app, words
 from tests.workbench.workspaces import add_job, add_run, event, full_project
 from workbench.job_records import JobError, JobState
 from workbench.projects import Kind, Project, Source, new_project, save_project
 from workbench.requests import ExportRequest, RequantizeRequest
-from workbench.store import WORKSPACE_VARIABLE, Workspace, open_workspace
+from workbench.store import Workspace
 
-APP = str(Path(workbench.__file__).with_name("app.py"))
 PAGES: dict[Kind, str] = {
     "compare": "app_pages/layers.py",
+    "diagnose": "app_pages/diagnosis.py",
     "bisect": "app_pages/bisect.py",
     "search": "app_pages/fallback.py",
 }
 ALL_PAGES = ("app_pages/project.py", *PAGES.values(), "app_pages/export.py")
 RESULTS: dict[Kind, Callable[[], object]] = {
     "compare": answers.comparison,
+    "diagnose": answers.diagnosis,
     "bisect": answers.bisection,
     "search": answers.search_result,
 }
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setenv(WORKSPACE_VARIABLE, str(tmp_path))
-    yield open_workspace(tmp_path)
-    st.cache_resource.clear()
-
-
-def open_app(page: str = "app_pages/project.py", **address: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=60)
-    for name, value in address.items():
-        app.query_params[name] = value
-    app.run()
-    if page != "app_pages/project.py":
-        app.switch_page(page)
-        for name, value in address.items():
-            app.query_params[name] = value
-        app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def words(app: AppTest) -> str:
-    parts = [*app.markdown, *app.caption, *app.title, *app.subheader, *app.error, *app.info, *app.warning]
-    return "\n".join(str(p.value) for p in parts).replace("\\", "")
-
-
-def address(app: AppTest, name: str) -> str:
-    value = app.query_params.get(name, "")
-    return value if isinstance(value, str) else value[0]
-
-
-def labels(app: AppTest) -> list[str]:
-    return [b.label for b in app.button]
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
