@@ -7,7 +7,7 @@ Source: ``COCOeval.evaluateImg`` and ``accumulate`` of https://github.com/cocoda
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,27 +74,39 @@ def average_precision(matches: Sequence[ImageMatches], weights: Sequence[float] 
         AP in 0..1, the mean over categories with objects; ``nan`` if there is none.
     """
     weight = np.ones(len(matches)) if weights is None else np.asarray(weights, np.float64)
-    objects: dict[int, float] = {}
-    for match, times in zip(matches, weight.tolist(), strict=True):
-        for category, count in match.objects.items():
-            objects[category] = objects.get(category, 0.0) + count * times
-    if not any(objects.values()):
-        return float("nan")
-    owners = np.repeat(weight, [len(m.scores) for m in matches])
+    return prepared_precision(matches)(weight)
+
+
+def prepared_precision(matches: Sequence[ImageMatches]) -> Callable[[NDArray[np.float64]], float]:
+    """Return AP as a function of how often each image counts; sorting is done once for all weights."""
+    if not matches:
+        return lambda _: float("nan")
+    owners = np.repeat(np.arange(len(matches)), [len(m.scores) for m in matches])
     scores, categories, found, ignored = (
         np.concatenate([getattr(m, name) for m in matches], axis=-1)
         for name in ("scores", "categories", "is_found", "is_ignored")
     )
     order = np.argsort(-scores, kind="stable")
-    order = order[owners[order] > 0]
-    values = []
-    for category, total in objects.items():
-        if total > 0:
-            mine = order[categories[order] == category]
-            right = found[:, mine] & ~ignored[:, mine]
-            wrong = ~found[:, mine] & ~ignored[:, mine]
-            values.append(_mean_precision(right * owners[mine], wrong * owners[mine], total))
-    return float(np.mean(values))
+    tables = []
+    for category in sorted({category for m in matches for category in m.objects}):
+        mine = order[categories[order] == category]
+        right = (found[:, mine] & ~ignored[:, mine]).astype(np.float64)
+        wrong = (~found[:, mine] & ~ignored[:, mine]).astype(np.float64)
+        objects = np.array([m.objects.get(category, 0) for m in matches], np.float64)
+        tables.append((owners[mine], right, wrong, objects))
+
+    def score(weights: NDArray[np.float64]) -> float:
+        values = []
+        for owner, right, wrong, objects in tables:
+            total = float(objects @ weights)
+            if total > 0:
+                times = weights[owner]
+                counted = times > 0
+                kept = times[counted]
+                values.append(_mean_precision(right[:, counted] * kept, wrong[:, counted] * kept, total))
+        return float(np.mean(values)) if values else float("nan")
+
+    return score
 
 
 def _match(detections: Array, truth: Truth, rows: Array) -> tuple[Array, Array]:
