@@ -4,23 +4,31 @@ import re
 import textwrap
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from analyzers import metrics
+from analyzers.diagnoses import detectors
 from analyzers.measure import measure
 from analyzers.records import (
     BisectResult,
     BisectStep,
+    Checked,
     Comparison,
     Culprit,
+    Diagnosis,
     Fidelity,
+    Finding,
+    Gain,
     LayerRecord,
     QuantizeResult,
     SearchResult,
     Trial,
+    Verdict,
 )
+from workbench.diagnosis_words import CAUSES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if p.is_file())
@@ -45,6 +53,10 @@ def test_the_metric_that_contributing_shows_works() -> None:
         BisectResult,
         BisectStep,
         Culprit,
+        Diagnosis,
+        Finding,
+        Gain,
+        Checked,
         SearchResult,
         Trial,
         Fidelity,
@@ -53,6 +65,13 @@ def test_the_metric_that_contributing_shows_works() -> None:
 def test_every_key_of_the_json_is_described(record: type) -> None:
     described = set(re.findall(r"`(\w+)(?:\[\])?`", (ROOT / "docs" / "command-line.md").read_text()))
     assert {field.name.rstrip("_") for field in fields(record)} - described == set()
+
+
+def test_every_cause_is_explained() -> None:
+    explained = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "diagnosis.md").read_text()))
+    given = {cause for detector in detectors().values() for cause in detector.causes}
+    assert (given | set(CAUSES)) - explained == set()
+    assert set(get_args(Verdict)) - explained == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -26,7 +26,6 @@ CAUSES = {
     "dirty_padding_channel": "A channel that only pads holds values",
     "error_amplification": "A layer amplifies the errors that it is given",
     "fp16_overflow_risk": "Values do not fit into half precision",
-    "healthy": "Nothing is wrong",
     "int8_not_quantized": "The candidate is not quantized",
     "invalid_scale": "A scale is no positive, finite number",
     "mixed_precision_hole": "A layer in float stands alone between integer ones",
