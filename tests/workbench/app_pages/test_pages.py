@@ -354,6 +354,20 @@ def test_the_project_page_shows_what_is_in_each_slot_and_the_command_line(worksp
     assert "--max-drop 0.01" in line
 
 
+def test_what_a_diagnosis_also_reads_has_slots_and_is_passed_on(workspace: Workspace) -> None:
+    project = full_project(workspace)
+    save_project(workspace, project)
+    app = open_app(project=project.id)
+    uploaders = {str(u.key) for u in app.get("file_uploader")}
+    assert {"project.calibration.upload.0", "project.candidate_data.upload.0"} <= uploaders
+    fed = Source(workspace.root / "fed.npz", "fed.npz")
+    save_project(workspace, replace(project, candidate_data=fed, calibration=Source(workspace.root, "c")))
+    app = open_app(project=project.id)
+    lines = next(c.value for c in app.code if c.value.startswith("tearline")).split("\n\n")
+    assert ["--candidate-data" in line for line in lines] == [True] * 4
+    assert [line.split()[1] for line in lines if "--calibration" in line] == ["diagnose"]
+
+
 def test_the_goal_is_kept(workspace: Workspace) -> None:
     project = full_project(workspace)
     save_project(workspace, project)
