@@ -47,6 +47,9 @@ _ACTIONS: tuple[tuple[Kind, str, str], ...] = (
     ("search", "Search", "Which fewest layers in FP16 bring the score back?"),
 )
 
+# Jobs run one after the other; what `tearline demo` shows comes first.
+_DEMO_ORDER: tuple[Kind, ...] = ("compare", "bisect", "search", "diagnose")
+
 
 def page() -> None:
     """Draw the page."""
@@ -93,7 +96,7 @@ def _open_demo() -> None:
     same = [p for p in list_projects(jobs.workspace) if p.is_demo and _same_inputs(p, demo)]
     opened = same[0] if same else demo
     context.keep(opened)
-    for kind, _, _ in _ACTIONS:
+    for kind in _DEMO_ORDER:
         if not any(s.state in ("done", "queued", "running") for s in runs_of(jobs, opened, kind)):
             opened, _ = start_run(jobs, opened, kind)
     st.switch_page(PAGES["compare"])
