@@ -1,9 +1,10 @@
 """Bring every form of integer operator into QDQ form, so that the rest of the engine knows one form.
 
 ``QLinearConv``, ``QLinearMatMul`` and onnxruntime's ``com.microsoft`` QLinear operators become
-DequantizeLinear -> float operator -> QuantizeLinear with the same parameters. Operators that move integers
-about (MaxPool, Reshape, Concat of integers ...) get a DequantizeLinear/QuantizeLinear pair of the scale that
-their input carries. Nothing is rounded twice: the pair reproduces the integers exactly.
+DequantizeLinear -> float operator -> QuantizeLinear with the same parameters; for operators with dynamic
+scales see ``integer_forms``. Operators that move integers about (MaxPool, Reshape, Concat of integers ...)
+get a DequantizeLinear/QuantizeLinear pair of the scale that their input carries. Nothing is rounded twice:
+the pair reproduces the integers exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from analyzers.folded_constants import fold_layouts
 from analyzers.graph import constant_array, infer_shapes, node_name
+from analyzers.integer_forms import rewrite_integer_products
 from analyzers.records import Array
 
 INTEGER_TYPES = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
@@ -91,7 +94,7 @@ def to_qdq(model: ir.Model) -> ir.Model:
     """Return a QDQ copy of a candidate; a candidate that is in QDQ form already is only copied."""
     copy = model.clone()
     rewriter = _Rewriter(copy)
-    is_changed = _float_inputs(rewriter)
+    is_changed = fold_layouts(copy.graph) | rewrite_integer_products(rewriter) | _float_inputs(rewriter)
     for node in list(copy.graph):
         rewriter.anchor = node
         is_changed |= _rewrite(rewriter, node)

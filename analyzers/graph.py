@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from analyzers import reading
-from analyzers.errors import ModelLoadError
+from analyzers import opsets, reading
 from analyzers.records import Array, Notice, TensorSpec
 
 FLOAT_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
@@ -57,7 +55,7 @@ def read_model(path: Path, *, opset: int = OLDEST_OPSET) -> Model:
     model = reading.parse_model(path)
     notices = reading.check_graph(model, path)
     digest = _digest(model, path)
-    model = lift_opset(model, path, opset)
+    model = opsets.lift_opset(model, path, opset)
     _normalize(model)
     return Model(
         path=path,
@@ -67,40 +65,6 @@ def read_model(path: Path, *, opset: int = OLDEST_OPSET) -> Model:
         outputs=tuple(_name(v) for v in model.graph.outputs),
         notices=notices,
     )
-
-
-def lift_opset(model: ir.Model, path: Path, opset: int) -> ir.Model:
-    """Return the model in at least this opset of the default domain, tensor names kept.
-
-    Raises:
-        ModelLoadError: An operator cannot be expressed in the newer opset.
-    """
-    current = model.graph.opset_imports.get("", opset)
-    if current >= opset:
-        return model
-    try:
-        proto = onnx.load(str(path), load_external_data=False)
-        if current < 9:
-            _make_initializers_inputs(proto)
-        lifted = ir.from_proto(onnx.version_converter.convert_version(proto, opset))
-    except Exception as cause:
-        raise ModelLoadError(
-            "unsupported_opset",
-            f"The model cannot be lifted from opset {current} to {opset}: {str(cause).splitlines()[0][:200]}",
-            where=str(path),
-            hint=f"Export it again with opset {opset} or newer",
-        ) from cause
-    ir.external_data.set_base_dir(lifted.graph, path.parent)
-    return lifted
-
-
-def _make_initializers_inputs(proto: onnx.ModelProto) -> None:
-    """List initializers as graph inputs too: the converter of old opsets (IR 3) insists on it."""
-    named = {v.name for v in proto.graph.input}
-    for tensor in proto.graph.initializer:
-        if tensor.name not in named:
-            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            proto.graph.input.append(value)
 
 
 def _normalize(model: ir.Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ import onnx_ir as ir
 from analyzers.errors import PairingError
 from analyzers.graph import is_float, node_name
 from analyzers.layers import Grouping, group_nodes, layer_records
-from analyzers.matching import Matches, match
+from analyzers.likeness import same_kind, shapes_fit
+from analyzers.matches import Matches
+from analyzers.matching import match
 from analyzers.records import INPUT_LAYER, Notice, Operator, Pairing, TensorPair, Unpaired
 from analyzers.skeleton import Skeleton, Storage, skeleton_of
 
@@ -36,14 +39,22 @@ class Paired:
     grouping: Grouping
 
 
-def pair_graphs(reference: ir.Graph, candidate: ir.Graph) -> Paired:
+def pair_graphs(
+    reference: ir.Graph, candidate: ir.Graph, *, name_map: Mapping[str, str] | None = None
+) -> Paired:
     """Pair two graphs; the candidate is in QDQ form.
 
+    Args:
+        reference: The reference.
+        candidate: The candidate.
+        name_map: What the user says belongs together: reference tensor -> candidate tensor.
+
     Raises:
-        PairingError: The two have too little in common to be versions of one network.
+        PairingError: The two have too little in common to be versions of one network, or the map names a
+            tensor that does not exist.
     """
     ours, theirs = skeleton_of(reference), skeleton_of(candidate)
-    matches = match(reference, ours, candidate, theirs)
+    matches = match(reference, ours, candidate, theirs, given=name_map)
 
     def is_stored(value: ir.Value) -> bool:
         twin = matches.values.get(value)
@@ -113,14 +124,21 @@ def _tensor_pairs(
             core = ours.core(value)
             twin = matches.values.get(core)
             is_output = value.name in layer_outputs
-            if twin is None:
-                if is_output:
-                    unpaired.append(Unpaired(value.name, node_name(node), "no candidate operator matches it"))
-            elif core in matches.inner:
+            if core in matches.inner:
                 continue
+            if twin is None or not _has_shape_of(value, twin, theirs):
+                reason = "no candidate operator matches it" if twin is None else "its twin has another shape"
+                if is_output:
+                    unpaired.append(Unpaired(value.name, node_name(node), reason))
             elif is_output or twin in theirs.storage:
                 pairs.append(_pair(value, twin, theirs, node_name(node), names[node], matches.evidence[core]))
     return tuple(pairs), tuple(unpaired)
+
+
+def _has_shape_of(value: ir.Value, twin: ir.Value, theirs: Skeleton) -> bool:
+    """Tell whether a pair can be compared, value by value; layouts of stores are seen through."""
+    storage = nearest_storage(theirs, twin)
+    return shapes_fit(value, twin) or (storage is not None and storage.permutation is not None)
 
 
 def _pair(
@@ -181,6 +199,11 @@ def _notices(reference: ir.Graph, matches: Matches, outputs: dict[str, str]) -> 
             node_name(ours),
         )
         for ours, theirs in matches.changed
+        if not same_kind(ours.op_type, theirs.op_type)
+    ]
+    notices += [
+        Notice("operator_lost", f"The candidate has nothing that computes {node.op_type}", node_name(node))
+        for node in matches.lost
     ]
     missing = [v.name or "" for v in reference.outputs if v.name not in outputs]
     notices += [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
@@ -25,6 +26,7 @@ class Pair:
         canonical: The candidate in QDQ form.
         paired: The pairing with its graph objects.
         warnings: What reading and pairing noticed.
+        name_map: What the user said belongs together.
     """
 
     reference: Model
@@ -32,6 +34,7 @@ class Pair:
     canonical: ir.Model
     paired: Paired
     warnings: tuple[Notice, ...]
+    name_map: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pairing(self) -> Pairing:
@@ -40,8 +43,10 @@ class Pair:
 
     @property
     def digest(self) -> str:
-        """Content hash of both models."""
-        return hashlib.sha256(f"{self.reference.digest}:{self.candidate.digest}".encode()).hexdigest()
+        """Content hash of both models and of what pairs them."""
+        parts = [self.reference.digest, self.candidate.digest]
+        parts += [repr(sorted(self.name_map.items()))] if self.name_map else []
+        return hashlib.sha256(":".join(parts).encode()).hexdigest()
 
     @property
     def input_names(self) -> dict[str, str]:
@@ -55,19 +60,24 @@ class Pair:
         return found
 
 
-def open_models(reference: Path, candidate: Path) -> Pair:
+def open_models(reference: Path, candidate: Path, *, name_map: Mapping[str, str] | None = None) -> Pair:
     """Read two models and pair them.
+
+    Args:
+        reference: The FP32 model.
+        candidate: The quantized model.
+        name_map: What the user says belongs together: reference tensor -> candidate tensor.
 
     Raises:
         ModelLoadError: One of the files cannot be read.
-        PairingError: They do not belong together.
+        PairingError: They do not belong together, or the map names a tensor that does not exist.
     """
     ours, theirs = _read_both(reference, candidate)
     notices = reading.check_roles(ours.ir, theirs.ir, reference_path=reference, candidate_path=candidate)
     canonical = to_qdq(theirs.ir)
-    paired = pair_graphs(ours.ir.graph, canonical.graph)
+    paired = pair_graphs(ours.ir.graph, canonical.graph, name_map=name_map)
     warnings = (*ours.notices, *theirs.notices, *notices, *paired.pairing.warnings)
-    return Pair(ours, theirs, canonical, paired, warnings)
+    return Pair(ours, theirs, canonical, paired, warnings, dict(name_map or {}))
 
 
 def _read_both(reference: Path, candidate: Path) -> tuple[Model, Model]:

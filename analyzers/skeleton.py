@@ -17,6 +17,7 @@ from analyzers.records import Array, Quantization
 
 Permutation = tuple[int, ...]
 _COPIES = frozenset({"Identity", "Dropout"})
+_RESTATES = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear", "Transpose"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +95,7 @@ def skeleton_of(graph: ir.Graph) -> Skeleton:
 
 def _alias_source(node: ir.Node) -> ir.Value | None:
     """Return the value that the node's first output merely re-states, or None if it computes."""
-    is_alias = node.op_type in {"QuantizeLinear", "DequantizeLinear", "Transpose"} or node.op_type in _COPIES
+    is_alias = node.op_type in _RESTATES or node.op_type in _COPIES
     if node.op_type == "Cast":
         to = node.attributes["to"].as_int()
         is_alias = ir.DataType(to) in FLOAT_TYPES and (
