@@ -155,8 +155,9 @@ class Assembler:
 
 
 def _remapped(attribute: ir.Attr, captured: dict[ir.Value, ir.Value | None]) -> ir.Attr:
-    if attribute.type != ir.AttributeType.GRAPH or not captured:
+    if attribute.type != ir.AttributeType.GRAPH:
         return attribute
+    # Always a copy: the same node may be copied twice, and a body belongs to one node.
     graph = attribute.as_graph().clone(allow_outer_scope_values=True)
     _replace_captured(graph, captured)
     return ir.AttrGraph(attribute.name, graph)
