@@ -82,13 +82,21 @@ class Side:
         return {names.get(name, name): array for name, array in outputs.items()}
 
 
+_PATHS = (
+    "reference",
+    "data",
+    "candidate_data",
+    "calibration",
+    "name_map",
+    "task",
+    "annotations",
+    "workspace",
+)
+
+
 def make_bench(pair: Pair, inputs: Inputs, cache: Path) -> Bench:
     """Return the description of a project whose models have been read."""
-    absolute = {
-        name: path.absolute()
-        for name in ("reference", "data", "candidate_data", "calibration", "task", "annotations", "workspace")
-        if (path := getattr(inputs, name)) is not None
-    }
+    absolute = {name: path.absolute() for name in _PATHS if (path := getattr(inputs, name)) is not None}
     slices = output_slices(pair.reference.ir)
     outputs = tuple(name for name in pair.reference.outputs if name in pair.pairing.outputs)
     return Bench(

@@ -11,6 +11,7 @@ from analyzers import graph, quantizing, samples
 from analyzers.contracts import Metric, SampleSet
 from analyzers.deserialize import read_record
 from analyzers.errors import InputError
+from analyzers.name_maps import read_name_map
 from analyzers.project import Pair, open_models
 from analyzers.records import Inputs, Notice, QuantizeResult, TensorSpec
 from analyzers.serialize import write_json
@@ -31,7 +32,8 @@ def open_pair(inputs: Inputs) -> Steps[Pair]:
     candidate = inputs.candidate
     if candidate is None:
         candidate, notices = yield from _made_candidate(inputs)
-    pair = open_models(inputs.reference, candidate)
+    name_map = None if inputs.name_map is None else read_name_map(inputs.name_map)
+    pair = open_models(inputs.reference, candidate, name_map=name_map)
     yield Step("read", 1, 1, f"{pair.pairing.coverage:.0%} of the layers pair")
     return dataclasses.replace(pair, warnings=pair.warnings + notices)
 

@@ -663,6 +663,7 @@ class Inputs:
         data: Folder of images, ``.npz`` or folder of ``.npz``.
         candidate_data: What the candidate was fed, where that differs.
         calibration: Calibration set, same forms as ``data``.
+        name_map: JSON file, reference tensor -> candidate tensor, for pairs that cannot be found otherwise.
         task: Task file.
         annotations: COCO json.
         metric: "sqnr" or "slice-sqnr" where there is no task.
@@ -681,6 +682,7 @@ class Inputs:
     data: Path | None = None
     candidate_data: Path | None = None
     calibration: Path | None = None
+    name_map: Path | None = None
     task: Path | None = None
     annotations: Path | None = None
     metric: str | None = None

@@ -54,6 +54,7 @@ def _input_options(inputs: Inputs) -> list[str]:
         ("--data", inputs.data),
         ("--candidate-data", inputs.candidate_data),
         ("--calibration", inputs.calibration),
+        ("--name-map", inputs.name_map),
         ("--task", inputs.task),
         ("--annotations", inputs.annotations),
     )

@@ -65,7 +65,13 @@ def look(role: Role, path: Path) -> Facts:
     Raises:
         InputError: It cannot be used.
     """
-    looks = {"model": _model, "set": _samples, "annotations": _annotations, "task": _task}
+    looks = {
+        "model": _model,
+        "set": _samples,
+        "annotations": _annotations,
+        "task": _task,
+        "name_map": _name_map,
+    }
     return Facts(looks[role](path))
 
 
@@ -129,6 +135,12 @@ def _task(path: Path) -> str:
     decoder = "no decoder" if task.decoder is None else type(task.decoder).__name__
     images = "tensors only" if task.preprocess is None else "images"
     return f"{task.name} · {images} · {decoder}"
+
+
+def _name_map(path: Path) -> str:
+    from analyzers.name_maps import read_name_map
+
+    return f"{len(read_name_map(path))} tensors"
 
 
 def _refused(code: str, message: str) -> Facts:

@@ -18,7 +18,9 @@ from analyzers.serialize import to_json
 from workbench.job_records import JobError
 from workbench.store import Workspace, write_text
 
-Slot = Literal["reference", "candidate", "data", "calibration", "candidate_data", "annotations", "task"]
+Slot = Literal[
+    "reference", "candidate", "data", "calibration", "candidate_data", "name_map", "annotations", "task"
+]
 Kind = Literal["compare", "diagnose", "bisect", "search"]
 GoalKind = Literal["drop", "target"]
 
@@ -68,6 +70,7 @@ class Project:
         data: Evaluation set.
         calibration: Calibration set.
         candidate_data: What the candidate was fed, where that differs from ``data``.
+        name_map: Which tensors belong together, where names and structure cannot tell.
         annotations: Ground truth.
         task: Task file; None to score by ``metric``.
         metric: "sqnr" or "slice-sqnr"; "" where the task says it.
@@ -95,6 +98,7 @@ class Project:
     runs: tuple[str, ...] = ()
     is_demo: bool = False
     candidate_data: Source | None = None
+    name_map: Source | None = None
 
 
 def new_project(name: str) -> Project:
@@ -152,6 +156,8 @@ def with_source(project: Project, slot: Slot, source: Source | None) -> Project:
             return replace(project, calibration=source)
         case "candidate_data":
             return replace(project, candidate_data=source)
+        case "name_map":
+            return replace(project, name_map=source)
         case "annotations":
             return replace(project, annotations=source)
         case "task":
@@ -166,6 +172,7 @@ def source_of(project: Project, slot: Slot) -> Source | None:
         "data": project.data,
         "calibration": project.calibration,
         "candidate_data": project.candidate_data,
+        "name_map": project.name_map,
         "annotations": project.annotations,
         "task": project.task,
     }
@@ -185,6 +192,7 @@ def inputs_of(project: Project, workspace: Workspace, *, kind: str = "") -> Inpu
         data=_path(project.data),
         candidate_data=_path(project.candidate_data),
         calibration=_path(project.calibration) if is_calibrated else None,
+        name_map=_path(project.name_map),
         task=_path(project.task),
         annotations=_path(project.annotations) if is_scored else None,
         metric=project.metric or None,
@@ -210,6 +218,7 @@ def project_from(inputs: Inputs) -> Project:
         ("data", inputs.data),
         ("calibration", inputs.calibration),
         ("candidate_data", inputs.candidate_data),
+        ("name_map", inputs.name_map),
         ("annotations", inputs.annotations),
         ("task", inputs.task),
     )
@@ -241,6 +250,7 @@ def missing_for(project: Project, kind: Kind) -> tuple[str, ...]:
         needs.extend(_missing_for_score(project))
     used = [("reference", project.reference), ("evaluation set", project.data), ("task", project.task)]
     used.append(("set of the candidate", project.candidate_data))
+    used.append(("name map", project.name_map))
     if not project.is_made_here:
         used.append(("candidate", project.candidate))
     if project.is_made_here or kind == "diagnose":

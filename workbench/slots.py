@@ -69,6 +69,13 @@ CANDIDATE_DATA = SlotKind(
     "The same samples as the board or the toolchain read them, as .npz or images",
     _SET,
 )
+NAME_MAP = SlotKind(
+    "name_map",
+    "name_map",
+    "Name map",
+    "JSON: reference tensor to candidate tensor, where names and structure cannot tell",
+    ("json",),
+)
 ANNOTATIONS = SlotKind(
     "annotations", "annotations", "Annotations", "COCO json, or labels as csv or json", ("json", "csv", "txt")
 )
@@ -154,7 +161,7 @@ def _stage(role: Role, files: Sequence[UploadedFile], source: Source | None) -> 
             return stage_model(workspace, files, known=known)
         case "set":
             return stage_set(workspace, files)
-        case "annotations" | "task":
+        case "annotations" | "task" | "name_map":
             return stage_file(workspace, files, role)
 
 

@@ -25,7 +25,7 @@ from workbench.store import Workspace
 
 DATA_ROOT_VARIABLE = "TEARLINE_DATA_ROOT"
 
-Role = Literal["model", "set", "annotations", "task"]
+Role = Literal["model", "set", "annotations", "task", "name_map"]
 
 _CHUNK_BYTES = 1 << 20
 _FREE_BYTES = 256 << 20
@@ -37,6 +37,7 @@ _SUFFIXES: dict[Role, frozenset[str]] = {
     "set": frozenset((".npz",)),
     "annotations": frozenset((".json", ".csv", ".txt")),
     "task": frozenset((".yaml", ".yml")),
+    "name_map": frozenset((".json",)),
 }
 
 

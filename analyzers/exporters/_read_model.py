@@ -11,7 +11,7 @@ from analyzers.canonical import to_qdq
 from analyzers.deserialize import from_json
 from analyzers.errors import InputError
 from analyzers.exporters._executable import PLAN_KEY
-from analyzers.graph import is_constant, read_model
+from analyzers.graph import all_values, is_constant, read_model
 from analyzers.pairing import Paired, pair_graphs
 from analyzers.project import Pair
 from analyzers.records import Layer, Plan
@@ -31,7 +31,10 @@ def read_layers(path: Path, pair: Pair) -> frozenset[str]:
     """
     model = read_model(path)
     plan = _stated_plan(model.ir, path)
-    paired = pair_graphs(pair.reference.ir.graph, to_qdq(model.ir).graph)
+    exported = to_qdq(model.ir).graph
+    names = {value.name for value in all_values(exported)}
+    known = {ours: theirs for ours, theirs in pair.name_map.items() if theirs in names}
+    paired = pair_graphs(pair.reference.ir.graph, exported, name_map=known)
     found: set[str] = set()
     for layer in pair.pairing.layers:
         if layer.is_pass_through:

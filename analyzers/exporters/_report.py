@@ -131,6 +131,7 @@ def _commands(search: SearchFile, inputs: Inputs) -> tuple[str, ...]:
     words += _option("--annotations", inputs.annotations)
     words += _option("--metric", inputs.metric)
     words += _option("--calibration", inputs.calibration)
+    words += _option("--name-map", inputs.name_map)
     if inputs.candidate is None:
         words += _quantization(inputs.quantize)
     words += _asked(result, options)

@@ -35,7 +35,7 @@ MADE = Inputs(
     mode="literal",
     workers=2,
 )
-FED = replace(PLAIN, candidate_data=Path("/fed.npz"), calibration=Path("/c"))
+FED = replace(PLAIN, candidate_data=Path("/fed.npz"), calibration=Path("/c"), name_map=Path("/names.json"))
 SCORED = Inputs(
     Path("/m/m.onnx"),
     candidate=Path("/m/int8.onnx"),
@@ -74,7 +74,7 @@ def test_the_command_line_understands_every_line(
     command = group.commands[words[1]]
     parsed = command.make_context(words[1], words[2:])
     assert parsed.params["data"] == request_.inputs.data
-    for name in ("candidate", "candidate_data", "calibration", "task", "annotations"):
+    for name in ("candidate", "candidate_data", "calibration", "name_map", "task", "annotations"):
         assert parsed.params[name] == getattr(request_.inputs, name)
     if isinstance(request_, DiagnoseRequest):
         assert parsed.params["threshold_db"] == request_.options.threshold_db

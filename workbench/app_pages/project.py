@@ -32,6 +32,7 @@ from workbench.slots import (
     CANDIDATE,
     CANDIDATE_DATA,
     DATA,
+    NAME_MAP,
     REFERENCE,
     TASK,
     look_at,
@@ -280,6 +281,7 @@ def _details(opened: Project) -> None:
         if st.form_submit_button("Save"):
             context.keep(replace(opened, name=name.strip() or opened.name, samples=samples.strip()))
             st.rerun()
+    slot(opened, NAME_MAP)
 
 
 def _actions(opened: Project) -> None:

@@ -177,6 +177,14 @@ def read_asked(
         Path | None,
         typer.Option(metavar="DATA", help="Calibration set, in the forms of --data.", show_default=False),
     ] = None,
+    name_map: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MAP.json",
+            help="Tensors that belong together: {reference: candidate}.",
+            show_default=False,
+        ),
+    ] = None,
     quantize: QuantizeOptions,
     literal: Annotated[
         bool,
@@ -204,6 +212,7 @@ def read_asked(
         data=data.absolute(),
         candidate_data=_absolute(candidate_data),
         calibration=_absolute(calibration),
+        name_map=_absolute(name_map),
         task=_absolute(task),
         annotations=_absolute(annotations),
         metric=metric,
