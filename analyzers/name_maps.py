@@ -11,7 +11,7 @@ _MOST_BYTES = 16 << 20
 
 
 def read_name_map(path: Path) -> dict[str, str]:
-    """Read a JSON object whose keys are tensors of the reference and whose values are tensors of the candidate.
+    """Read a JSON object that maps tensors of the reference to tensors of the candidate.
 
     Raises:
         InputError: The file is absent or holds something else.
