@@ -122,7 +122,10 @@ def is_stale(jobs: Jobs, project: Project, job_id: str) -> bool:
     """Tell whether the project's inputs have changed since the job was started."""
     asked = read_inputs(jobs, job_id)
     now = inputs_of(project, jobs.workspace, kind=jobs.job(job_id).kind)
-    return asked is not None and now is not None and to_json(asked) != to_json(now)
+    if asked is None or now is None:
+        return False
+    # What the command line permits or how many processes it used does not change the answer.
+    return to_json(replace(asked, allow_code=now.allow_code, workers=now.workers)) != to_json(now)
 
 
 def read_inputs(jobs: Jobs, job_id: str) -> Inputs | None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from analyzers.records import BisectStep, Comparison, SearchOptions, Trial
+from analyzers.serialize import to_json
 from tests.workbench import answers
 from tests.workbench.workspaces import add_run, event, full_project
 from workbench.jobs import Jobs
-from workbench.projects import Source, list_projects, read_project
-from workbench.requests import SearchRequest
+from workbench.projects import Source, inputs_of, list_projects, read_project
+from workbench.requests import CompareRequest, SearchRequest
 from workbench.runs import (
     adopt_job,
     is_stale,
@@ -74,6 +75,16 @@ def test_a_run_is_stale_once_the_inputs_changed(jobs: Jobs) -> None:
     assert not is_stale(jobs, replace(project, name="another name"), job_id)
 
 
+def test_a_run_of_the_command_line_is_not_stale_for_what_it_may_do(jobs: Jobs) -> None:
+    inputs = inputs_of(full_project(jobs.workspace), jobs.workspace)
+    assert inputs is not None
+    request = CompareRequest(replace(inputs, allow_code=True, workers=2))
+    job_id = jobs.submit("compare", to_json(request))
+    adopted = adopt_job(jobs, job_id)
+    assert adopted is not None
+    assert not is_stale(jobs, adopted, job_id)
+
+
 def test_a_job_of_the_command_line_becomes_a_project_with_its_like(jobs: Jobs) -> None:
     project, one = start_run(jobs, full_project(jobs.workspace), "compare")
     _, two = start_run(jobs, project, "bisect")
@@ -108,7 +119,7 @@ def test_bisection_uses_the_metric_of_the_project(jobs: Jobs) -> None:
 
 
 def _inputs(project: object, jobs: Jobs) -> object:
-    from workbench.projects import Project, inputs_of
+    from workbench.projects import Project
 
     assert isinstance(project, Project)
     return inputs_of(project, jobs.workspace)

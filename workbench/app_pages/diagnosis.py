@@ -117,9 +117,9 @@ def _checked(checked: Sequence[Checked]) -> None:
         checked_table(checked),
         hide_index=True,
         column_config={
-            "result": st.column_config.TextColumn("Result", width=170),
-            "name": st.column_config.TextColumn("Looked for", width=200),
-            "looked_at": st.column_config.TextColumn("By comparing", width="large"),
+            "result": st.column_config.TextColumn("Result", width=150),
+            "name": st.column_config.TextColumn("Looked for", width=190),
+            "looked_at": st.column_config.TextColumn("By comparing", width=560),
             "suspected": st.column_config.TextColumn("Suspected at"),
         },
         alt="What was looked at, what was found first",
