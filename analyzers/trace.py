@@ -101,7 +101,7 @@ def trace(
                 sample = samples[index]
                 theirs = None if candidate_samples is None else candidate_samples[index].feeds
                 feeds = candidate_feeds(pair, sample.feeds, theirs)
-                reals = _as_reals(pair, feeds)
+                reals = as_reals(pair, feeds)
                 values = sides.run(group, sample.feeds, reals)
                 yield TracedSample(index, sample, feeds, reals, len(groups) * len(samples), values)
 
@@ -148,7 +148,7 @@ def candidate_feeds(
     return found
 
 
-def _as_reals(pair: Pair, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def as_reals(pair: Pair, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Return what the QDQ form is fed, which reads reals where the file reads raw integers."""
     stored = _stored_inputs(pair)
     reals = {v.name for v in pair.canonical.graph.inputs if v.dtype in FLOAT_TYPES}
