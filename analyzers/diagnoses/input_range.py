@@ -60,7 +60,7 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
             layers=(),
             sources=(Source("store", store.tensor),),
             message=(
-                f"Input '{store.tensor}' is stored for {wanted.words} ({held.words()}), but the data are like "
+                f"Input '{store.tensor}' is stored for {wanted.words} ({held.words()}), but the data show "
                 f"{given.words} ({seen.words()}): {outside:.0%} of the values are clipped"
             ),
             evidence={
