@@ -32,8 +32,7 @@ def page() -> None:
     run_page(
         "diagnose",
         title="Diagnosis",
-        lead="What is wrong, why, and what to do about it. Each cause is proved: undoing it in a simulation "
-        "moves the output.",
+        lead="What is wrong, why, and what to do; each cause is proved by undoing it.",
         show=_show,
     )
 
