@@ -108,9 +108,14 @@ def quantize(
     task: Path | None = None,
     samples: str | None = None,
     options: QuantizeOptions | None = None,
+    allow_code: bool = False,
 ) -> QuantizeResult:
     """Make a candidate from a calibration set and return how it was made."""
-    return finish(quantize_steps(reference, data, output, task=task, samples=samples, options=options))
+    return finish(
+        quantize_steps(
+            reference, data, output, task=task, samples=samples, options=options, allow_code=allow_code
+        )
+    )
 
 
 def compare(inputs: Inputs, options: CompareOptions | None = None) -> Comparison:
@@ -140,6 +145,7 @@ def export(
     *,
     inputs: Inputs | None = None,
     base: Path | None = None,
+    allow_code: bool = False,
 ) -> ExportResult:
     """Write a search's answer for a toolchain; see ``analyzers.exporting.export_search``.
 
@@ -149,6 +155,7 @@ def export(
         output: The file to write.
         inputs: What ``search`` was given; not needed for a JSON file, which says it.
         base: A file of the user's to merge the answer into, for formats that can.
+        allow_code: The task that a JSON file names may run Python of its own; a result's ``inputs`` say it.
 
     Raises:
         ValueError: A result was given without its inputs.
@@ -156,7 +163,7 @@ def export(
         BackendError: What was written could not be read back to the same plan.
     """
     if isinstance(search, Path):
-        return finish(exporting.export_search(search, format_name, output, base=base))
+        return finish(exporting.export_search(search, format_name, output, base=base, allow_code=allow_code))
     if inputs is None:
         raise ValueError("a search result needs the inputs that it was found on")
     provenance = exporting.provenance_of(finish(opening.open_pair(inputs)))

@@ -1,12 +1,16 @@
 """What the documents show must work."""
 
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import onnx
 import pytest
 
 from analyzers import metrics
@@ -28,6 +32,7 @@ from analyzers.records import (
     Trial,
     Verdict,
 )
+from tests.analyzers.planted import plant
 from workbench.diagnosis_words import CAUSES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +47,27 @@ def test_the_metric_that_contributing_shows_works() -> None:
     assert isinstance(metric, metrics.TensorMetric)
     pair = measure(np.array([3.0, 4.0], np.float32), np.array([3.0, 4.5], np.float32))
     assert metrics.value(metric, pair.whole) == pytest.approx(0.1)
+
+
+def test_the_script_that_the_readme_shows_works(tmp_path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    _, inputs = plant(tmp_path, ["conv1"], count=4)
+    assert inputs.candidate is not None
+    assert inputs.data is not None
+    shown = {"model.onnx": inputs.reference, "int8.onnx": inputs.candidate, "inputs.npz": inputs.data}
+    for name, path in shown.items():
+        path.rename(tmp_path / name)
+    (tmp_path / "script.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "conv1" in done.stdout
+    assert onnx.load(tmp_path / "mixed.onnx").graph.node
 
 
 @pytest.mark.parametrize(
