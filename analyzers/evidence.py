@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from analyzers.contracts import SampleSet
 from analyzers.layer_rows import Measured
 from analyzers.measure import PairMoments
 from analyzers.moments import Moments
@@ -152,6 +153,7 @@ class Evidence:
         calibration: The reference's moments over the calibration set, by tensor; empty if not given.
         output_sqnr_db: Lowest SQNR of the outputs and their parts on the looked-at samples.
         look: Returns the values of one tensor, sample by sample; each call runs the reference again.
+        samples: The looked-at samples; None where there are none to run anything on.
     """
 
     pair: Pair
@@ -163,6 +165,7 @@ class Evidence:
     calibration: Mapping[str, Moments]
     output_sqnr_db: float
     look: Callable[[str], tuple[Look, ...]]
+    samples: SampleSet | None = None
 
     @cached_property
     def layers(self) -> dict[str, Layer]:

@@ -73,6 +73,7 @@ def gather(
         calibration=known,
         output_sqnr_db=output_sqnr_db,
         look=_Looker(pair, stages, samples).look,
+        samples=samples,
     )
 
 
