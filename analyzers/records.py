@@ -551,6 +551,68 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberProof:
+    """How sure it is that a set needs one of its members.
+
+    Attributes:
+        layer: The member.
+        score: Score of the set without it.
+        missing_fraction: Share of paired resamples of the images on which that misses the target; nan where
+            there are too few images to say.
+        is_proven: At least 95 %.
+    """
+
+    layer: str
+    score: float
+    missing_fraction: float
+    is_proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenSet:
+    """A set all of whose members are proven, which is the first to try.
+
+    Attributes:
+        fallback: Its layers, topological.
+        score: Its score on the full set.
+        confidence: Share of paired resamples on which it reaches the target.
+        members: The proof of each.
+    """
+
+    fallback: tuple[str, ...]
+    score: float
+    confidence: float
+    members: tuple[MemberProof, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What other images might have said; from paired resamples of those that were scored.
+
+    Attributes:
+        confidence: Share of resamples on which ``fallback`` reaches the target.
+        drop: How far ``fallback`` falls below the reference on the full set, in score units.
+        drop_low: Lower end of the 95 % interval of that.
+        drop_high: Upper end.
+        members: The proof of each member of ``fallback``.
+        proven_set: The cheap set of the proven members alone, where that is another one; else None.
+        sets_tried: How many sets were scored on these images.
+        resamples: How many resamples were drawn.
+        images: How many images.
+    """
+
+    confidence: float
+    drop: float
+    drop_low: float
+    drop_high: float
+    members: tuple[MemberProof, ...]
+    proven_set: ProvenSet | None
+    sets_tried: int
+    resamples: int
+    images: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer of ``search``; ``reached`` is decided by the score on the full set.
 
@@ -579,6 +641,9 @@ class SearchResult:
         samples: Samples of the full set.
         warnings: Notices.
         holdout_score: Score on images that the search did not use; None without ``--holdout``.
+        proven: Members whose removal misses in at least 95 % of paired resamples.
+        undecided: The other members: ``minimal`` speaks of the point score alone.
+        statistics: The numbers behind these; None where nothing was resampled.
     """
 
     reached: bool
@@ -605,6 +670,9 @@ class SearchResult:
     samples: int
     warnings: tuple[Notice, ...]
     holdout_score: float | None = None
+    proven: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    statistics: Statistics | None = None
 
 
 CalibrationMethod = Literal["minmax", "entropy", "percentile"]

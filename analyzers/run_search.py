@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzers import shards
+from analyzers import resampling, shards
 from analyzers.bench import Bench, make_bench, metric_digest, metric_of, samples_of, spread
+from analyzers.confidence import with_statistics
 from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, all_exporters, write_export
 from analyzers.fallback.answer import Setting
@@ -112,6 +113,7 @@ class _Run:
         if result.reached and result.fallback:
             yield Step("search", text="Scoring the exported file")
             result = self._with_exported_score(result, scorer)
+        result = yield from self._with_statistics(result, scorer)
         if held_out and result.trials:
             yield Step("search", text=f"Scoring the answer on {len(held_out)} samples that were kept back")
             result = self._with_holdout(
@@ -232,6 +234,26 @@ class _Run:
             fidelity=replace(result.fidelity, exported_score=score),
             evaluations=result.evaluations + 1.0,
             warnings=warnings,
+        )
+
+    def _with_statistics(self, result: SearchResult, scorer: TrialScorer) -> Steps[SearchResult]:
+        metric, known = metric_of(self.bench), dict[frozenset[str] | None, resampling.Series]()
+
+        def series_of(fallback: frozenset[str] | None) -> resampling.Series:
+            if fallback not in known:
+                known[fallback] = resampling.resampled(metric, *scorer.observations(fallback))
+            return known[fallback]
+
+        bounds = resolve(self.pair.pairing.layers, self.options)
+        budget = budget_of(self.options, result.samples)
+        return (
+            yield from with_statistics(
+                result,
+                series_of,
+                lambda fallback: scorer(fallback, stage="proven"),
+                forced=bounds.forced,
+                affordable=budget - result.evaluations,
+            )
         )
 
     def _with_holdout(self, result: SearchResult, scorer: TrialScorer) -> SearchResult:

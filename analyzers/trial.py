@@ -129,6 +129,17 @@ class TrialScorer:
         names, observations = self._store.observations(self._key(subject, plan))
         return self._metric.score(names, observations)
 
+    def observations(self, fallback: frozenset[str] | None) -> tuple[tuple[str, ...], tuple[Array, ...]]:
+        """Return sample names and what the metric kept of each in the trial of a set.
+
+        None stands for the reference. Both are empty if there was no such trial.
+        """
+        if fallback is None:
+            return self._store.observations(self._key("reference", None))
+        plan = Plan(fallback, self.scoring.precision, self.scoring.rule)
+        found = self._store.observations(self._key("plan", plan))
+        return found if found[0] or fallback else self._store.observations(self._key("candidate", None))
+
     def _trial(self, fallback: tuple[str, ...], stored: StoredTrial, stage: str) -> Trial:
         overflow = self.scoring.overflow if self.scoring.precision == "fp16" else frozenset[str]()
         return Trial(
