@@ -33,9 +33,11 @@ def weights_of(images: int, *, resamples: int = RESAMPLES) -> NDArray[np.float64
     return random.multinomial(images, np.full(images, 1 / images), size=resamples).astype(np.float64)
 
 
-def resampled(metric: Metric, names: Sequence[str], observations: Sequence[Array]) -> Series:
+def resampled(
+    metric: Metric, names: Sequence[str], observations: Sequence[Array], *, resamples: int = RESAMPLES
+) -> Series:
     """Return the score of a trial on every resample, from what the metric kept of each image."""
-    weights = weights_of(len(names))
+    weights = weights_of(len(names), resamples=resamples)
     score = _scorer(metric, names, observations)
     return np.array([score(row) for row in weights])
 

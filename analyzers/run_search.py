@@ -104,6 +104,7 @@ class _Run:
             scorer = scorer.with_scoring(replace(scoring, overflow=overflow))
             yield Step("search", text="Scoring the candidate")
             setting = self._with_fidelity(replace(setting, spent=setting.spent + cost), scorer)
+            scorer = scorer.stopping_at(target_of(self.options, setting))
 
         def rank(free: tuple[str, ...]) -> Steps[Ranking]:
             # The ranking must leave enough to find and prove a set.

@@ -13,11 +13,14 @@ import numpy as np
 
 from analyzers import shards
 from analyzers.bench import Bench, SetName, Side, metric_digest, metric_of, samples_of, spread
+from analyzers.early_stop import Stopping
 from analyzers.graph import save_model
 from analyzers.project import Pair
 from analyzers.records import Array, Mode, Plan, Precision, Rule, Score, Trial
 from analyzers.simulate import simulate_plan
 from analyzers.trial_store import StoredTrial, TrialKey, TrialStore
+
+DB_METRICS = ("sqnr", "slice-sqnr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class TrialScorer:
         self._names = tuple(samples_of(bench).names[index] for index in scoring.indices)
         self._samples_digest = samples_digest(bench, scoring.indices)
         self._run_here: dict[str, StoredTrial] = {}
+        self._stopping: Stopping | None = None
 
     def __call__(self, fallback: frozenset[str], *, stage: str = "") -> Trial:
         """Score the plan that keeps these layers out of INT8; without any it is the candidate as given."""
@@ -105,6 +109,18 @@ class TrialScorer:
             self._pair, self._bench, scoring, executor=self._executor, store=self._store, folder=self._folder
         )
         other._run_here = self._run_here
+        return other
+
+    def stopping_at(self, target: float) -> TrialScorer:
+        """Return a scorer whose plans end early where they clearly miss the target.
+
+        Needs the reference's score; metrics in dB have no paired drop and are always scored on all samples.
+        """
+        other = self.with_scoring(self.scoring)
+        stored = self.score_reference()
+        names, rows = self.observations(None)
+        if self._metric.name not in DB_METRICS and len(names) == len(self._names):
+            other._stopping = Stopping(self._metric, names, rows, stored.score, target)
         return other
 
     def on_some(self, count: int) -> TrialScorer:
@@ -153,25 +169,63 @@ class TrialScorer:
 
     def _scored(self, subject: str, plan: Plan | None, side: Side | None) -> StoredTrial:
         """Return the stored trial, or run it now."""
-        key = self._key(subject, plan)
-        if key.digest in self._run_here:
-            return self._run_here[key.digest]
-        stored = self._store.get(key)
-        if stored is not None:
-            return replace(stored, seconds=0.0)
+        key, early = self._key(subject, plan), self._early_key(subject, plan)
+        for known in (key, early):
+            if known.digest in self._run_here:
+                return self._run_here[known.digest]
+            stored = self._store.get(known)
+            if stored is not None:
+                return replace(stored, seconds=0.0)
         started = time.monotonic()
         if side is None:
             assert plan is not None
             side = self._simulated_side(plan)
         try:
-            score, observations = self._run(side)
+            rows, hopeless = self._observed(side, is_plan=subject == "plan")
         finally:
             if side.is_simulated:
                 side.path.unlink(missing_ok=True)
-        trial = StoredTrial(score.value, score.details, len(self._names), time.monotonic() - started)
-        self._store.put(key, trial, self._names, observations)
-        self._run_here[key.digest] = trial
+        seconds = time.monotonic() - started
+        if hopeless is not None:
+            places = sorted(rows)
+            trial = StoredTrial(hopeless, {}, len(rows), seconds)
+            self._store.put(early, trial, [self._names[p] for p in places], [rows[p] for p in places])
+            self._run_here[early.digest] = trial
+        else:
+            observations = [rows[place] for place in range(len(self._names))]
+            score = self._metric.score(self._names, observations)
+            trial = StoredTrial(score.value, score.details, len(self._names), seconds)
+            self._store.put(key, trial, self._names, observations)
+            self._run_here[key.digest] = trial
         return trial
+
+    def _observed(self, side: Side, *, is_plan: bool) -> tuple[dict[int, Array], float | None]:
+        """Run a model over the samples, part by part where it may end early.
+
+        Returns:
+            What the metric kept, by place; and the score that a part suggests, if that clearly misses.
+        """
+        rows: dict[int, Array] = {}
+        stopping = self._stopping if is_plan else None
+        for places in () if stopping is None else stopping.places():
+            assert stopping is not None
+            self._observe_more(side, places, rows)
+            hopeless = stopping.score_if_hopeless(places, [rows[place] for place in places])
+            if hopeless is not None:
+                return rows, hopeless
+        self._observe_more(side, range(len(self._names)), rows)
+        return rows, None
+
+    def _observe_more(self, side: Side, places: Sequence[int], rows: dict[int, Array]) -> None:
+        missing = [place for place in places if place not in rows]
+        indices = tuple(self.scoring.indices[place] for place in missing)
+        rows.update(zip(missing, self._run_on(side, indices), strict=True))
+
+    def _early_key(self, subject: str, plan: Plan | None) -> TrialKey:
+        """Return the key of a trial that ended early: whether it may depends on the target."""
+        if self._stopping is None or subject != "plan":
+            return self._key(subject, plan)
+        return self._key(f"plan, ended early below {self._stopping.target!r}", plan)
 
     def _key(self, subject: str, plan: Plan | None) -> TrialKey:
         return TrialKey(
@@ -193,17 +247,19 @@ class TrialScorer:
 
     def _run(self, side: Side) -> tuple[Score, Sequence[Array]]:
         """Run a model over the samples, in shards, and score what the metric kept."""
-        indices = self.scoring.indices
+        observations = self._run_on(side, self.scoring.indices)
+        return self._metric.score(self._names, observations), observations
+
+    def _run_on(self, side: Side, indices: Sequence[int]) -> list[Array]:
         futures = [
             self._executor.submit(shards.observe, self._bench, side, indices[start:stop])
             for start, stop in shards.cut(len(indices))
         ]
         try:
-            observations = [row for future in futures for row in future.result()]
+            return [row for future in futures for row in future.result()]
         finally:
             for future in futures:
                 future.cancel()
-        return self._metric.score(self._names, observations), observations
 
 
 def given_side(pair: Pair, bench: Bench, mode: Mode) -> Side | None:
