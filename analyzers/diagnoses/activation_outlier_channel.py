@@ -1,0 +1,166 @@
+"""A few channels that set the range of a tensor and leave the others next to no levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.evidence import Evidence, Look, Store
+from analyzers.store_noise import decibels
+from analyzers.store_ranges import (
+    Range,
+    add_repair,
+    bits_of,
+    culprit,
+    op_type_of,
+    own_stores,
+    range_of,
+    step_of,
+)
+from analyzers.suspicions import Detector, Repair, Source, Suspicion
+
+# Channels of trained networks differ by four to six; with eight times the others' largest value the others
+# lose three bits.
+FAR = 8.0
+# More channels than this are not outliers.
+MOST_CHANNELS = 1 / 4
+FEWEST = 4  # of an axis; below it there are no "others"
+# The others have lost what 8 bits give, and not only a little of it.
+HARM_DB = 20.0
+# Only tensors whose bulk is coarse are looked at: values under half a step, or a median of two steps.
+COARSE_SHARE = 0.1
+COARSE_STEPS = 2.0
+_LOOKS = 24  # the coarsest ones; each look runs the reference again
+_NAMED = 8  # channels named in the message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outliers:
+    axis: int
+    channels: tuple[int, ...]
+    size: int
+    largest: float
+    others: float
+    others_db: float
+
+
+def find(evidence: Evidence) -> Iterator[Suspicion]:
+    """Suspect stores whose other channels are starved by a few."""
+    coarse = [s for s in own_stores(evidence) if _coarseness(evidence, s) > 0]
+    coarse.sort(key=lambda s: -_coarseness(evidence, s))
+    for store in coarse[:_LOOKS]:
+        found = _outliers(evidence.look(store.tensor))
+        if found is not None and found.others_db < HARM_DB:
+            yield _suspicion(evidence, store, found)
+
+
+def _coarseness(evidence: Evidence, store: Store) -> float:
+    anatomy, step = evidence.anatomy.get(store.tensor), step_of(store.quantization)
+    # Where probabilities sum to one, a large one is no outlier.
+    if anatomy is None or step is None or op_type_of(evidence, store) == "Softmax":
+        return 0.0
+    tail = anatomy.tail
+    is_coarse = tail.under_half_step >= COARSE_SHARE or 0 < tail.p50 < COARSE_STEPS * step
+    return tail.max / max(tail.p50, tail.max * 1e-6) if is_coarse and tail.max > 0 else 0.0
+
+
+def _outliers(looks: Sequence[Look]) -> _Outliers | None:
+    """Return the axis on which the fewest indices hold what makes the tensor wide."""
+    if not looks:
+        return None
+    found: list[tuple[float, int, _Outliers]] = []
+    rank = looks[0].reference.ndim
+    for axis in range(1 if rank > 1 else 0, rank):
+        largest = _largest(looks, axis)
+        if largest is None or largest.size < FEWEST:
+            continue
+        is_far = largest > FAR * max(float(np.median(largest)), float(np.finfo(np.float32).tiny))
+        count = int(is_far.sum())
+        if not 0 < count <= max(1, MOST_CHANNELS * largest.size):
+            continue
+        channels = tuple(int(c) for c in np.flatnonzero(is_far)[np.argsort(-largest[is_far], kind="stable")])
+        outliers = _Outliers(
+            axis, channels, largest.size, float(largest.max()), float(largest[~is_far].max()),
+            _others_db(looks, axis, ~is_far),
+        )  # fmt: skip
+        found.append((count / largest.size, axis, outliers))
+    return min(found, key=lambda item: item[:2])[2] if found else None
+
+
+def _largest(looks: Sequence[Look], axis: int) -> NDArray[np.float64] | None:
+    """Return the largest magnitude at each index of an axis; None where its size changes."""
+    if len({look.reference.shape[axis] for look in looks}) > 1:
+        return None
+    rows = []
+    for look in looks:
+        values = np.abs(np.nan_to_num(look.reference.astype(np.float64), posinf=0.0, neginf=0.0))
+        rows.append(values.max(axis=tuple(d for d in range(values.ndim) if d != axis), initial=0.0))
+    return np.asarray(np.max(rows, axis=0))
+
+
+def _others_db(looks: Sequence[Look], axis: int, others: NDArray[np.bool_]) -> float:
+    """Return the SQNR of the store in the other channels; what was computed wrong before is not counted."""
+    signal = noise = 0.0
+    for look in looks:
+        before = look.reference if look.computed is None else look.computed
+        if look.stored is None or look.stored.shape != before.shape:
+            return math.nan
+        kept = np.compress(others, look.stored, axis=axis).astype(np.float64)
+        real = np.compress(others, before, axis=axis).astype(np.float64)
+        signal += float(np.nansum(np.square(real)))
+        noise += float(np.nansum(np.square(kept - real)))
+    return decibels(signal, noise)
+
+
+def _suspicion(evidence: Evidence, store: Store, found: _Outliers) -> Suspicion:
+    step = step_of(store.quantization) or 1.0
+    held = range_of(store.quantization)
+    tail = evidence.anatomy[store.tensor].tail
+    names = ", ".join(str(c) for c in found.channels[:_NAMED])
+    names += ", ..." if len(found.channels) > _NAMED else ""
+    repairs: list[Repair] = []
+    if held is not None:
+        cut = Range(max(held.low, -found.others), min(held.high, found.others))
+        add_repair(repairs, store, cut, f"stored with the range of the other channels, {cut.words()}")
+        if (bits_of(store.quantization) or 16) < 16:
+            add_repair(repairs, store, held, "stored in 16 bits with the same range", bits=16)
+    return Suspicion(
+        cause="activation_outlier_channel",
+        layers=(culprit(evidence, store),),
+        sources=(Source("store", store.tensor),),
+        message=(
+            f"{len(found.channels)} of {found.size} channels of '{store.tensor}' (axis {found.axis}: "
+            f"{names}) reach {found.largest:.3g} and set the range; the others stay under "
+            f"{found.others:.3g}, which is {2 * found.others / step:.0f} levels or {found.others_db:.1f} dB"
+        ),
+        evidence={
+            "tensor": store.tensor,
+            "axis": found.axis,
+            "channels": found.channels,
+            "channel_count": found.size,
+            "largest": found.largest,
+            "others_largest": found.others,
+            "others_levels": 2 * found.others / step,
+            "others_sqnr_db": found.others_db,
+            "levels_for_99": tail.levels_for_99,
+            "under_half_step_fraction": tail.under_half_step,
+        },
+        fix=(
+            "Move the channels' size into the weights of the next layer (as SmoothQuant does), or store this "
+            "tensor in 16 bits or in float"
+        ),
+        specificity=62,
+        repairs=tuple(repairs),
+    )
+
+
+ENTRY = Detector(
+    name="activation_outlier_channel",
+    looks_at="whether few channels set the range of a tensor, and the levels that the others have left",
+    causes=("activation_outlier_channel",),
+    find=find,
+)
