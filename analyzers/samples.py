@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,13 +12,12 @@ from analyzers.errors import SampleError
 from analyzers.records import TensorSpec
 from analyzers.sample_images import ImageSamples, is_image, resolve_preprocess
 from analyzers.sample_npz import SEPARATOR, NpzSamples, StoredSample, list_samples
+from analyzers.selection import select_names
 from analyzers.tasks.task import Task
 
 Role = Literal["data", "calibration"]
 
-_EVERY = re.compile(r"(\d*)::(\d+)")
 _EMPTY_CODES: dict[Role, str] = {"data": "zero_samples", "calibration": "calibration_empty"}
-_MAX_LIST_BYTES = 64 << 20
 
 
 def open_samples(
@@ -71,56 +68,6 @@ def open_samples(
         where=str(path),
         hint="Give a folder of images, an .npz file, or a folder of .npz files",
     )
-
-
-def select_names(names: Sequence[str], selection: str | None) -> list[int]:
-    """Return the indices of the chosen names.
-
-    Args:
-        names: All names, in order.
-        selection: "N", "START::STEP", a file with one name per line, or None for all.
-
-    Raises:
-        SampleError: ``bad_selection``.
-    """
-    indices = range(len(names))
-    if selection is None:
-        return list(indices)
-    text = selection.strip()
-    if text.isdecimal():
-        return list(indices[: int(text)])
-    every = _EVERY.fullmatch(text)
-    if every and int(every[2]) > 0:
-        return list(indices[int(every[1] or 0) :: int(every[2])])
-    wanted = _read_list(Path(selection))
-    known = set(names)
-    for name in wanted:
-        if name not in known:
-            near = difflib.get_close_matches(name, names, n=1)
-            raise SampleError(
-                "bad_selection",
-                f"The list names '{name}', which is not in the set",
-                where=selection,
-                hint=f"Did you mean '{near[0]}'?"
-                if near
-                else "Use the file names as they stand in the folder",
-            )
-    return [i for i in indices if names[i] in wanted]
-
-
-def _read_list(path: Path) -> frozenset[str]:
-    hint = "Use N for the first N, START::STEP, or a text file with one sample name per line"
-    if not path.is_file():
-        raise SampleError("bad_selection", f"'{path}' selects no samples", hint=hint)
-    try:
-        if path.stat().st_size > _MAX_LIST_BYTES:
-            raise ValueError("it is too long")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as cause:
-        raise SampleError(
-            "bad_selection", f"The list cannot be read: {cause}", where=str(path), hint=hint
-        ) from cause
-    return frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def _list_files(folder: Path) -> list[Path]:

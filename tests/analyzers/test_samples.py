@@ -14,7 +14,7 @@ import pytest
 from analyzers.errors import SampleError, TaskError
 from analyzers.records import Array, TensorSpec
 from analyzers.sample_checks import non_finite_inputs, non_finite_notice
-from analyzers.samples import open_samples, select_names
+from analyzers.samples import open_samples
 from analyzers.tasks.preprocess import Preprocess
 from analyzers.tasks.task import Task
 
@@ -122,34 +122,6 @@ def test_sets_survive_the_way_to_another_process(tmp_path: Path) -> None:
         again = ForkingPickler.loads(ForkingPickler.dumps(samples))
         assert again.digest == samples.digest
         np.testing.assert_array_equal(again[0].feeds["image"], first)
-
-
-@pytest.mark.parametrize(
-    ("selection", "chosen"),
-    [(None, [0, 1, 2, 3, 4]), ("2", [0, 1]), ("99", [0, 1, 2, 3, 4]), ("1::2", [1, 3]), ("::4", [0, 4])],
-)
-def test_a_selection_counts_in_name_order(selection: str | None, chosen: list[int]) -> None:
-    assert select_names(list("abcde"), selection) == chosen
-
-
-def test_a_list_of_names_selects_in_name_order(tmp_path: Path) -> None:
-    path = tmp_path / "list.txt"
-    path.write_text("# the good ones\nd\n\na\n")
-    assert select_names(list("abcde"), str(path)) == [0, 3]
-
-
-@pytest.mark.parametrize("selection", ["1::0", "-3", "no such file", "1:2:3"])
-def test_a_selection_that_means_nothing_is_refused(selection: str) -> None:
-    with pytest.raises(SampleError) as caught:
-        select_names(list("abc"), selection)
-    assert caught.value.code == "bad_selection"
-
-
-def test_a_list_with_an_unknown_name_says_which_was_meant(tmp_path: Path) -> None:
-    path = tmp_path / "list.txt"
-    path.write_text("imag1.jpg\n")
-    with pytest.raises(SampleError, match=r"imag1\.jpg.*image1\.jpg"):
-        select_names(["image1.jpg", "other.png"], str(path))
 
 
 def test_missing_names_and_misnamed_arrays_are_told_apart(tmp_path: Path) -> None:

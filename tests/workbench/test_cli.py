@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 import time
@@ -106,6 +107,16 @@ def test_a_json_path_that_cannot_be_written_is_refused_before_anything_runs(comm
     assert done.stderr.startswith("error[output_not_writable]: ")
     assert "no/such/x.json" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("given", "budget"), [([], None), (["--budget", "3"], 3.0)])
+def test_the_budget_of_a_search_is_the_engines_unless_one_is_given(given, budget, tmp_path):
+    done = tearline(
+        "search", "a", "b", "--data", "d", "--metric", "sqnr", "--target", "1", *given, cwd=tmp_path
+    )
+    assert done.stderr.splitlines()[-1].startswith("error[file_absent]: ")
+    [job] = tmp_path.glob(".tearline/runs/*/job.json")
+    assert json.loads(job.read_text())["params"]["options"]["budget"] == budget
 
 
 def test_a_workspace_that_cannot_be_made_is_an_error_line(tmp_path):

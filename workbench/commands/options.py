@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from analyzers.selection import names_a_file
 from workbench.commands.compose import takes
 from workbench.commands.outputs import check_writable
 from workbench.commands.words import bad_option
@@ -50,7 +51,6 @@ JsonFile = Annotated[
 
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _MEMORY_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SLICE = re.compile(r"\d*::\d+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def one_of(value: str, choices: Sequence[str], option: str) -> str:
 
 def sample_choice(samples: str | None) -> str | None:
     """Return ``--samples`` with a file's path made absolute, since jobs run elsewhere."""
-    if samples is None or _SLICE.fullmatch(samples):
+    if samples is None or not names_a_file(samples):
         return samples
     return str(Path(samples).absolute())
 

@@ -30,3 +30,16 @@ def test_a_sample_file_is_found_from_where_the_user_stands(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert [sample_choice(s) for s in (None, "32", "0::4", "::2")] == [None, "32", "0::4", "::2"]
     assert sample_choice("names.txt") == str(tmp_path / "names.txt")
+    (tmp_path / "names").write_text("a.jpg")
+    assert sample_choice("names") == str(tmp_path / "names")
+
+
+def test_a_number_stays_a_number_where_a_file_has_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "32").mkdir()
+    assert sample_choice("32") == "32"
+
+
+def test_what_is_no_sample_choice_is_said_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [sample_choice(s) for s in ("all", "-3", "1:2:3")] == ["all", "-3", "1:2:3"]
