@@ -13,7 +13,7 @@ CAUSES = {
     "activation_clipping": "Values beyond the calibrated range are cut off",
     "activation_function_lost": "An activation function is missing in the candidate",
     "activation_in_pieces": "An activation is quantized between its operators",
-    "activation_outlier_channel": "A few large activations stretch the range of all others",
+    "activation_outlier_channel": "A few channels leave the others of a tensor next to no levels",
     "bias_int32_overflow": "A bias does not fit into 32 bits",
     "bias_shift": "The values of a layer are shifted as a whole",
     "bn_fold_wrong": "A batch normalization was folded wrongly",
@@ -23,12 +23,13 @@ CAUSES = {
     "concat_shared_scale": "Branches of different range share one scale",
     "cumulative_error": "Small errors add up over many layers",
     "different_checkpoint": "The candidate was made from other weights",
-    "dirty_padding_channel": "A channel that only pads holds values",
+    "dirty_padding_channel": "A channel that only fills up the alignment holds values",
     "error_amplification": "A layer amplifies the errors that it is given",
     "fp16_overflow_risk": "Values do not fit into half precision",
+    "healthy": "A difference that does no harm",
     "int8_not_quantized": "The candidate is not quantized",
-    "invalid_scale": "A scale is no positive, finite number",
-    "mixed_precision_hole": "A layer in float stands alone between integer ones",
+    "invalid_scale": "A scale is NaN, infinite, negative or denormal",
+    "mixed_precision_hole": "A tensor has fewer bits than those around it",
     "nan_inf_from_quantized_zero": "A value that is rounded to zero makes others infinite or undefined",
     "negative_lobe": "The small negative part of an activation is rounded away",
     "normalization_sensitive": "A normalization or softmax suffers from coarse inputs",
@@ -51,7 +52,7 @@ CAUSES = {
     "weight_corrupted": "Weights are not those of the reference",
     "weight_layout_wrong": "Weights lie in another order than the operator reads them",
     "weight_outlier_low_bits": "A few large weights leave the others too few levels",
-    "zero_point_mismatch": "A zero point is not the one that the values were stored with",
+    "zero_point_mismatch": "A zero point is not the one that the values were written with",
     "zero_range_scale": "A scale was made from a range of nothing",
 }
 
@@ -87,7 +88,8 @@ def verdict_words(result: Diagnosis) -> tuple[str, str]:
         ),
         "faulty_layers": (
             f"{blamed} at fault",
-            "Undoing it in a simulation moves the output, which is what puts the blame there.",
+            f"Undoing {'it' if count == 1 else 'them'} in a simulation moves the output, which is what puts "
+            "the blame there.",
         ),
         "no_single_layer": (
             "No single layer is to blame",
@@ -134,9 +136,12 @@ def metric_words(metric: str) -> str:
     return _METRIC_NAMES.get(metric, metric.upper() if metric == "ap" else metric)
 
 
-def fact_rows(evidence: dict[str, Fact]) -> list[tuple[str, str]]:
-    """Return the numbers that show a finding, name and value, the unit at the value."""
-    return [_fact_row(name, value) for name, value in evidence.items()]
+def fact_rows(finding: Finding) -> list[tuple[str, str]]:
+    """Return the numbers that show a finding, name and value, the unit at the value.
+
+    The name of a layer that the finding names anyway is left out.
+    """
+    return [_fact_row(k, v) for k, v in finding.evidence.items() if v not in finding.layers]
 
 
 def _fact_row(name: str, value: Fact) -> tuple[str, str]:

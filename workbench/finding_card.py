@@ -7,7 +7,7 @@ from html import escape
 
 import streamlit as st
 
-from analyzers.records import INPUT_LAYER, Finding, Gain, Severity
+from analyzers.records import INPUT_LAYER, Finding, Gain, Score, Severity
 from workbench import state, widgets
 from workbench.charts import ACCENT, QUIET, WARM
 from workbench.diagnosis_words import cause_words, fact_rows, gain_value, is_decibels, metric_words
@@ -25,13 +25,14 @@ _SHOWN_LAYERS = 6
 _MOST_DB = 60.0
 
 
-def finding_card(finding: Finding, *, place: int, threshold_db: float) -> None:
+def finding_card(finding: Finding, *, place: int, threshold_db: float, reference: Score | None) -> None:
     """Draw a finding.
 
     Args:
         finding: What was found.
         place: Its rank; the first gives back most.
-        threshold_db: Below it an output is bad; a mark in gains that are decibels.
+        threshold_db: Below it an output is bad; marked in gains that are decibels.
+        reference: Score of the reference; marked in gains that are scores.
     """
     with st.container(border=True):
         icon, color = _SEVERITIES[finding.severity]
@@ -45,13 +46,14 @@ def finding_card(finding: Finding, *, place: int, threshold_db: float) -> None:
         left, right = st.columns([3, 2], gap="medium")
         with left:
             st.markdown(f"**What to do:** {plain(finding.fix)}")
-            if finding.evidence:
-                widgets.grid([(n, v, "") for n, v in fact_rows(finding.evidence)], columns="11rem 1fr 0")
+            facts = fact_rows(finding)
+            if facts:
+                widgets.grid([(n, v, "") for n, v in facts], columns="11rem 1fr 0")
         with right:
             if finding.gain is None:
                 st.caption("What the fix gives back cannot be simulated.")
             else:
-                st.html(gain_bars(finding.gain, threshold_db))
+                st.html(gain_bars(finding.gain, threshold_db=threshold_db, reference=reference))
                 st.caption(plain(f"{finding.gain.how}, {finding.gain.samples} samples"))
         if finding.also:
             st.caption(
@@ -76,16 +78,20 @@ def _layers(names: tuple[str, ...], place: int) -> None:
             st.caption(f"and {len(names) - _SHOWN_LAYERS} more", width="content")
 
 
-def gain_bars(gain: Gain, threshold_db: float) -> str:
+def gain_bars(gain: Gain, *, threshold_db: float, reference: Score | None) -> str:
     """Return HTML with a bar before and a bar after the fix, each with its value in words."""
-    mark = threshold_db if is_decibels(gain) else math.nan
+    if is_decibels(gain):
+        mark, meaning = threshold_db, "threshold"
+    else:
+        mark, meaning = math.nan if reference is None else reference.value, "reference"
     most = max([_bounded(v, gain) for v in (gain.before, gain.after, mark) if not math.isnan(v)] or [0.0])
     full = most * 1.05 or 1.0
     rows = "".join(
         _bar(name, value, gain, color=color, full=full, mark=mark)
         for name, value, color in (("before", gain.before, QUIET), ("after", gain.after, ACCENT))
     )
-    legend = "" if math.isnan(mark) else f", <span style='color:{WARM}'>╎</span> threshold {mark:g} dB"
+    words = f"{meaning} {gain_value(mark, gain.metric)}"
+    legend = "" if math.isnan(mark) else f", <span style='color:{WARM}'>╎</span> {words}"
     return (
         f"<div role='img' aria-label='{escape(_spoken(gain), quote=True)}' style='font-size:0.86rem'>{rows}"
         f"<div style='opacity:0.65;font-size:0.8rem'>{escape(metric_words(gain.metric))}{legend}</div></div>"

@@ -1,9 +1,10 @@
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
 
 from analyzers.diagnoses import detectors
-from analyzers.records import Gain
+from analyzers.records import Gain, Score
 from tests.workbench import answers
 from workbench.diagnosis_words import CAUSES, blamed_layers, cause_words, fact_rows, gain_words
 from workbench.finding_card import gain_bars
@@ -41,7 +42,8 @@ def test_what_is_only_worth_knowing_blames_nobody():
     ],
 )
 def test_a_number_says_what_it_is(name, value, row):
-    assert fact_rows({name: value}) == [row]
+    finding = replace(answers.findings()[0], evidence={"node": "Conv_44", name: value})
+    assert fact_rows(finding) == [row], "the layer itself is named elsewhere"
 
 
 def test_a_gain_in_the_score_of_a_task_has_no_decibels():
@@ -60,7 +62,13 @@ def test_a_gain_in_the_score_of_a_task_has_no_decibels():
     ],
 )
 def test_bars_begin_at_zero_and_fit(gain, widths):
-    html = gain_bars(gain, 16.9)
+    html = gain_bars(gain, threshold_db=16.9, reference=None)
     for width in widths:
         assert f"width:{width}" in html
     assert ("threshold" in html) == (gain.metric != "ap")
+
+
+def test_a_score_is_seen_against_that_of_the_reference():
+    html = gain_bars(Gain(0.2, 0.4, "", "ap", 4), threshold_db=16.9, reference=Score(0.8, "ap"))
+    assert "reference 0.8000" in html
+    assert "width:47.6%" in html

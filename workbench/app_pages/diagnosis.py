@@ -42,7 +42,7 @@ def _show(_: Project, status: JobStatus) -> None:
     _banner(result)
     _numbers(result)
     widgets.notices(result.warnings)
-    _findings(result.findings, result.threshold_db)
+    _findings(result)
     _checked(result.checked)
     st.download_button(
         "Download as JSON",
@@ -85,8 +85,8 @@ def _numbers(result: Diagnosis) -> None:
     widgets.metrics([(label, value, widgets.plain(text)) for label, value, text in items])
 
 
-def _findings(findings: Sequence[Finding], threshold_db: float) -> None:
-    placed = list(enumerate(findings, start=1))
+def _findings(result: Diagnosis) -> None:
+    placed = list(enumerate(result.findings, start=1))
     blaming = [(place, f) for place, f in placed if f.severity != "info"]
     notes = [(place, f) for place, f in placed if f.severity == "info"]
     if blaming:
@@ -94,13 +94,17 @@ def _findings(findings: Sequence[Finding], threshold_db: float) -> None:
         if len(blaming) > 1:
             st.caption("What gives back most comes first.")
         for place, finding in blaming:
-            finding_card(finding, place=place, threshold_db=threshold_db)
+            _card(finding, place, result)
     if notes:
         words = "1 thing" if len(notes) == 1 else f"{len(notes)} things"
         label = f"{words} worth knowing that no layer is blamed for"
         with st.expander(label, icon=":material/lightbulb:", expanded=not blaming):
             for place, finding in notes:
-                finding_card(finding, place=place, threshold_db=threshold_db)
+                _card(finding, place, result)
+
+
+def _card(finding: Finding, place: int, result: Diagnosis) -> None:
+    finding_card(finding, place=place, threshold_db=result.threshold_db, reference=result.reference_score)
 
 
 def _checked(checked: Sequence[Checked]) -> None:

@@ -43,7 +43,7 @@ def _verdict(result: Diagnosis) -> list[str]:
 
 
 def _finding(place: int, finding: Finding) -> list[str]:
-    facts = fact_rows(finding.evidence)[:_SHOWN_FACTS]
+    facts = fact_rows(finding)[:_SHOWN_FACTS]
     rows = (
         ("layers", _some(finding.layers, _SHOWN_LAYERS)),
         ("found", finding.message),
@@ -61,7 +61,10 @@ def _gain(gain: Gain) -> str:
 
 def _checked(checked: Sequence[Checked]) -> list[str]:
     fine = [_name(c) for c in checked if not c.suspected and c.result == "fine"]
-    lines = [f"suspected, not proved: {_name(c)} at {_some(c.suspected, 3)}" for c in checked if c.suspected]
+    suspected = [
+        f"suspected, not proved: {_name(c)} at {_some(c.suspected, 3)}" for c in checked if c.suspected
+    ]
+    lines = [line for text in suspected for line in _wrapped(text, "", "  ")]
     if fine:
         lines.extend(_wrapped(f"checked and fine ({len(fine)}): {', '.join(fine)}", "", "  "))
     return lines
