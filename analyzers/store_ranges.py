@@ -85,6 +85,18 @@ def usual_use(evidence: Evidence) -> float:
     return float(np.median(shares)) if shares else 1.0
 
 
+def was_inactive(evidence: Evidence, store: Store) -> bool:
+    """Tell whether a tensor held one value all through the calibration and does not now.
+
+    One that was only faint is clipped, which is another matter.
+    """
+    calibrated = range_in(evidence.calibration.get(store.tensor))
+    seen = seen_range(evidence, store.tensor)
+    if calibrated is None or seen is None:
+        return False
+    return calibrated.high == calibrated.low and seen.high > seen.low
+
+
 def own_stores(evidence: Evidence) -> tuple[Store, ...]:
     """Return the stores that somebody chose: not those which a pass-through operator hands on."""
     handed_on = {t for t in evidence.stores if _is_handed_on(evidence, t)}

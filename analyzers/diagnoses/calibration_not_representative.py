@@ -12,12 +12,14 @@ from analyzers.evidence import Evidence, Store
 from analyzers.store_noise import own_db, store_noise
 from analyzers.store_ranges import (
     Range,
+    culprit,
     own_stores,
     range_in,
     range_of,
     requantized,
     seen_range,
     step_of,
+    was_inactive,
 )
 from analyzers.suspicions import Change, Detector, Repair, Source, Suspicion
 
@@ -97,12 +99,14 @@ def _suspicion(
             f"{len(bad)} of {len(fits)} stored ranges are far too wide: the median tensor uses {middle:.2%} "
             f"of its range"
         )
+    dead = [store for store in own_stores(evidence) if was_inactive(evidence, store)]
     return Suspicion(
         cause="calibration_not_representative",
-        layers=(),
+        layers=tuple(dict.fromkeys(culprit(evidence, store) for store in dead)),
         sources=tuple(Source("store", store.tensor) for store in own_stores(evidence)),
         message=(
             f"The calibration data do not match the evaluation data: {how}{_against_calibration(evidence)}"
+            f"{_never_active(dead)}"
         ),
         evidence={
             "direction": f"too {direction}",
@@ -115,14 +119,27 @@ def _suspicion(
             "tensor_names": tuple(fit.store.tensor for fit in fits),
             "utilisation": tuple(float(u) for u in used),
             "clipped_fraction": tuple(float(c) for c in clipped),
+            "never_active_in_calibration": tuple(store.tensor for store in dead),
             **_calibration_facts(evidence),
         },
-        fix="Recalibrate with samples like those that the network will see; no layer is to blame",
+        fix=_fix(dead),
         specificity=66,
         is_fault=True,
         scope="network",
         repairs=_repairs(evidence, fits),
     )
+
+
+def _never_active(dead: Sequence[Store]) -> str:
+    names = ", ".join(f"'{store.tensor}'" for store in dead)
+    return f". Never active in it: {names}" if dead else ""
+
+
+def _fix(dead: Sequence[Store]) -> str:
+    words = "Recalibrate with samples like those that the network will see"
+    if not dead:
+        return f"{words}; no layer is to blame"
+    return f"{words}, some of which activate {', '.join(repr(store.layer) for store in dead)}"
 
 
 def _calibrated_factors(evidence: Evidence) -> list[float]:

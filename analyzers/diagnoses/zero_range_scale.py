@@ -15,6 +15,7 @@ from analyzers.store_ranges import (
     range_of,
     range_repairs,
     seen_range,
+    was_inactive,
 )
 from analyzers.suspicions import Detector, Source, Suspicion
 
@@ -39,15 +40,9 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         elif held is not None and held.span < VANISHING * seen.span:
             words = f"is stored with the range {held.words()} but reaches {seen.words()}"
             yield _suspicion(evidence, store, words, 92)
-        elif _was_inactive(evidence, store) and not own_db(evidence, store.tensor) >= HARM_DB:
+        elif was_inactive(evidence, store) and not own_db(evidence, store.tensor) >= HARM_DB:
             words = f"never was active in the calibration set but has values from {seen.words()} now"
             yield _suspicion(evidence, store, words, 91)
-
-
-def _was_inactive(evidence: Evidence, store: Store) -> bool:
-    """Tell whether the tensor held one value all through the calibration; a faint one is merely clipped."""
-    calibrated = range_in(evidence.calibration.get(store.tensor))
-    return calibrated is not None and calibrated.high == calibrated.low
 
 
 def _suspicion(evidence: Evidence, store: Store, words: str, specificity: int) -> Suspicion:
