@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from analyzers.graph import constant_array
 from analyzers.records import Array
 
 Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -69,10 +70,24 @@ def settings(node: ir.Node, constant_of: ConstantOf, opset: int) -> dict[str, Se
         _complete_window(node, constant_of, found)
     if node.op_type == "Clip":
         found = {name: found.get(name, bound) for name, bound in _BOUNDS.items()}
+    if node.op_type == "Relu":
+        found = {"min": 0.0, "max": np.inf}
     _count_axes(node, found)
     if node.op_type in {"Resize", "Upsample"}:
         _complete_resize(node, found)
     return found
+
+
+def bounds_of(node: ir.Node) -> tuple[float, float]:
+    """Return the values between which a Relu or Clip lets pass."""
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    found = settings(node, constant_array, 13)
+    low, high = (found.get(name) for name in _BOUNDS)
+    return (
+        float(low) if isinstance(low, float | int) else -np.inf,
+        float(high) if isinstance(high, float | int) else np.inf,
+    )
 
 
 @cache

@@ -16,16 +16,19 @@ import numpy as np
 import onnx_ir as ir
 
 from analyzers.folded_constants import fold_layouts
-from analyzers.graph import constant_array, infer_shapes, node_name
+from analyzers.graph import constant_array, infer_shapes, is_constant, node_name
 from analyzers.integer_forms import rewrite_integer_products
 from analyzers.records import Array
 
 INTEGER_TYPES = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
 QUANTIZE_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _MOVES_INTEGERS = frozenset(
-    "MaxPool Reshape Transpose Flatten Squeeze Unsqueeze Slice Split Resize Gather Concat Pad Identity "
-    "DepthToSpace SpaceToDepth Expand Tile Upsample".split()
+    "MaxPool Reshape Transpose Flatten Squeeze Unsqueeze Slice Split Resize Gather GatherND GatherElements "
+    "ScatterND ScatterElements Where Concat Pad Identity DepthToSpace SpaceToDepth Expand Tile "
+    "Upsample".split()
 )
+# Which inputs are moved, where that is not the first one alone.
+_MOVED = {"Where": (1, 2), "ScatterND": (0, 2), "ScatterElements": (0, 2)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,30 +168,34 @@ def _rewrite(rewriter: _Rewriter, node: ir.Node) -> bool:
 
 
 def _known_scale(rewriter: _Rewriter, node: ir.Node) -> _Scale | None:
-    known = [rewriter.scales.get(v) for v in _data_inputs(node)]
+    """Return the scale of what the node moves; integer constants among it have the scale of the rest."""
+    moved = [node.inputs[i] for i in _moved(node)]
+    known = [rewriter.scales.get(v) for v in moved if v is not None and not is_constant(v)]
     return known[0] if known and all(k is not None for k in known) else None
 
 
-def _data_inputs(node: ir.Node) -> list[ir.Value]:
-    values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-    return [v for v in values if v is not None]
+def _moved(node: ir.Node) -> tuple[int, ...]:
+    """Return which inputs hold what is moved."""
+    if node.op_type == "Concat":
+        return tuple(range(len(node.inputs)))
+    return _MOVED.get(node.op_type, (0,))
 
 
 def _move_integers(rewriter: _Rewriter, node: ir.Node) -> None:
     scale = _known_scale(rewriter, node)
     assert scale is not None
-    data = _data_inputs(node)
-    floats: list[ir.Value | None] = []
-    for value in data:
-        own = rewriter.scales[value]
-        floats.append(rewriter.dequantize(value, own.scale, own.zero_point))
-    rest = list(node.inputs[len(data) :])
-    if node.op_type == "Pad" and len(rest) > 1 and rest[1] is not None:
-        rest[1] = _float_pad_value(rewriter, rest[1], scale)
+    inputs = list(node.inputs)
+    for index in _moved(node):
+        value = inputs[index]
+        if value is not None:
+            own = rewriter.scales.get(value, scale)
+            inputs[index] = rewriter.dequantize(value, own.scale, own.zero_point)
+    if node.op_type == "Pad" and len(inputs) > 2 and inputs[2] is not None:
+        inputs[2] = _float_pad_value(rewriter, inputs[2], scale)
     new = ir.Node(
         "",
         node.op_type,
-        floats + rest,
+        inputs,
         attributes=list(node.attributes.values()),
         num_outputs=len(node.outputs),
         name=node.name,

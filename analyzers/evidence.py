@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzers.contracts import SampleSet
@@ -139,6 +139,23 @@ class Look:
     stored: Array | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Detour:
+    """What a candidate operator reads instead of the twin of its reference input.
+
+    Operators without a counterpart lie in between (a copy that aligns channels, a Pad).
+
+    Attributes:
+        node: Reference operator that reads the tensor.
+        tensor: Reference tensor.
+        found: Reference tensor against what is read, on the looked-at samples, without any quantizer.
+    """
+
+    node: str
+    tensor: str
+    found: PairMoments
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """What detectors look at.
@@ -154,6 +171,8 @@ class Evidence:
         output_sqnr_db: Lowest SQNR of the outputs and their parts on the looked-at samples.
         look: Returns the values of one tensor, sample by sample; each call runs the reference again.
         samples: The looked-at samples; None where there are none to run anything on.
+        detours: What operators read through others that the reference does not have, by reference operator;
+            only where the shape is the same.
     """
 
     pair: Pair
@@ -166,6 +185,7 @@ class Evidence:
     output_sqnr_db: float
     look: Callable[[str], tuple[Look, ...]]
     samples: SampleSet | None = None
+    detours: Mapping[str, Detour] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> dict[str, Layer]:

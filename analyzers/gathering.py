@@ -16,7 +16,7 @@ from analyzers.backends.onnxruntime import open_session
 from analyzers.comparison import Compared
 from analyzers.constant_pairs import constant_pairs
 from analyzers.contracts import SampleSet
-from analyzers.evidence import Anatomy, ConstantPair, Evidence, Look, Store, Tail
+from analyzers.evidence import Anatomy, ConstantPair, Detour, Evidence, Look, Store, Tail
 from analyzers.graph import save_model, with_outputs
 from analyzers.isolate import Isolated, isolate
 from analyzers.measure import PairMoments
@@ -74,6 +74,7 @@ def gather(
         output_sqnr_db=output_sqnr_db,
         look=_Looker(pair, stages, samples).look,
         samples=samples,
+        detours=_measured_detours(stages, samples),
     )
 
 
@@ -222,6 +223,25 @@ class _Looker:
                         found.get("computed"),
                         found.get("stored"),
                     )
+
+
+def _measured_detours(stages: Isolated, samples: SampleSet) -> dict[str, Detour]:
+    """Measure what operators read through others that the reference does not have."""
+    inputs = {v.name for v in stages.model.graph.inputs}
+    wanted = [name for both in stages.detours.values() for name in both if name not in inputs]
+    found: dict[str, PairMoments] = {}
+    if not wanted:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="tearline-") as folder:
+        path = save_model(with_outputs(stages.model, list(dict.fromkeys(wanted))), Path(folder))
+        session = open_session(path, mode="literal", is_simulated=True)
+        for index in range(len(samples)):
+            made = {**samples[index].feeds, **session.run(samples[index].feeds)}
+            for node, (tensor, instead) in stages.detours.items():
+                if made[tensor].shape == made[instead].shape:
+                    one = measure.measure(made[tensor], made[instead])
+                    found[node] = measure.merge(found[node], one) if node in found else one
+    return {node: Detour(node, stages.detours[node][0], both) for node, both in found.items()}
 
 
 def _run_calibration(

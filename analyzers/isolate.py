@@ -18,7 +18,8 @@ import numpy as np
 import onnx_ir as ir
 
 from analyzers.assembly import Assembler, Made, Recipe
-from analyzers.graph import FLOAT_TYPES, captured_values, is_constant
+from analyzers.attributes import bounds_of
+from analyzers.graph import FLOAT_TYPES, captured_values, is_constant, node_name
 from analyzers.levels import limits_of
 from analyzers.pairing import nearest_storage
 from analyzers.project import Pair
@@ -39,12 +40,15 @@ class Isolated:
         computed: Reference tensor -> name of the same before the layer's store; empty without stages.
         operator: Reference tensor -> name of what the candidate's operators make of the reference's values
             and constants, without any quantizer; empty without stages.
+        detours: Reference operator -> the tensor that it reads, and the name of what its twin reads instead,
+            where operators without a counterpart lie in between; without any quantizer; empty without stages.
     """
 
     model: ir.Model
     results: dict[str, str]
     computed: dict[str, str] = field(default_factory=dict)
     operator: dict[str, str] = field(default_factory=dict)
+    detours: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def isolate(pair: Pair, *, constants: Mapping[str, Array] | None = None) -> Isolated:
@@ -103,15 +107,32 @@ class _Isolation:
                 early = self._attach_stage(pair, stage)
                 if early is not None:
                     found[pair.reference] = early.name or ""
+        detours = {} if self.constants is None else self._detours()
         sources = [self.pair.reference.ir, self.pair.canonical]
         model = self.assembler.finish(list(self.inputs.values()), outputs, sources, "isolated")
-        return Isolated(model, results, computed, operator)
+        return Isolated(model, results, computed, operator, detours)
+
+    def _detours(self) -> dict[str, tuple[str, str]]:
+        """Return what matched candidate operators read instead of the twin of their input."""
+        found: dict[str, tuple[str, str]] = {}
+        for node, twin in self.matches.nodes.items():
+            layer = self.layer_of.get(node)
+            pairs = zip(self.ours.data_inputs(node), self.theirs.data_inputs(twin), strict=False)
+            for value, have in pairs if layer is not None else ():
+                want = None if value is None else self.matches.values.get(value)
+                if value is None or have is None or want is None or have is want or have in self.meaning:
+                    continue
+                made = self.assembler.resolve(("operator", (layer, have)), self.recipe)[0]
+                if made is not None:
+                    found[node_name(node)] = (value.name or "", made.name or "")
+        return found
 
     def _attach_stage(self, pair: TensorPair, stage: str) -> ir.Value | None:
         """Return the layer's result before its store.
 
-        Where the candidate left an activation to the store's saturation, the range of the store is applied
-        without rounding, since only then the values mean the same.
+        Where the candidate left an activation to the store's saturation, the range of the store stands in for
+        it, as far as it lets more pass than the activation does: what the range clips besides is the store's
+        doing and shows in the next stage.
         """
         value = self.values.get(pair.reference)
         twin = None if value is None else self.matches.values.get(self.ours.core(value))
@@ -124,12 +145,13 @@ class _Isolation:
         storage = nearest_storage(self.theirs, twin)
         if made is None or not is_absorbed or storage is None:
             return made
-        bounds = _range(storage.quantization)
-        if bounds is None or twin.dtype is None:
+        held = _range(storage.quantization)
+        if held is None or twin.dtype is None or producer is None:
             return made
+        bounds = bounds_of(producer)
         low, high = (
             self.assembler.array(np.array(b, dtype=twin.dtype.numpy()), f"{pair.reference}_bound")
-            for b in bounds
+            for b in (min(held[0], bounds[0]), max(held[1], bounds[1]))
         )
         return self.assembler.emit("Clip", [made, low, high], f"{pair.reference}_saturated", dtype=twin.dtype)
 
@@ -300,7 +322,7 @@ def _unquantized(value: ir.Value) -> ir.Value | None:
     if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
         return None
     quantizer = node.inputs[0].producer()
-    if quantizer is None or quantizer.op_type != "QuantizeLinear":
+    if quantizer is None or quantizer.op_type not in {"QuantizeLinear", "DynamicQuantizeLinear"}:
         return None
     return quantizer.inputs[0]
 

@@ -57,6 +57,7 @@ class _Lifting(Simulation):
         changes: Sequence[Change],
         constants: Sequence[ConstantPair],
     ) -> None:
+        self._layers = layers
         super().__init__(pair, Plan(layers, "fp32", "hybrid"))
         self._stores: dict[ir.Value, Change] = {}
         self._constants: dict[str, Array] = {}
@@ -68,6 +69,11 @@ class _Lifting(Simulation):
                     self._stores[self._twin(tensor, change.source.name)] = change
             else:
                 self._constants.update(_replacements(change, constants))
+
+    def _fallback_nodes(self) -> frozenset[ir.Node]:
+        """Return the nodes that compute as in the reference, lifted pass-through operators among them."""
+        own = {node for node, name in self.names.items() if name in self._layers}
+        return super()._fallback_nodes() | own
 
     def _same_store(self, value: ir.Value | None) -> list[ir.Value | None]:
         """Return a tensor and those that pass-through operators make of it under the same parameters."""
