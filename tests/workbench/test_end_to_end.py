@@ -159,6 +159,7 @@ def _spoil(folder: Path, name: str, data: bytes | None) -> str:
         ("bisect", "reference", "int8.onnx", lambda good: None, "already_quantized"),
         ("compare", "data", "nothing.npz", lambda good: None, "file_absent"),
         ("compare", "data", "text.npz", lambda good: b"hello", "malformed_inputs"),
+        ("diagnose", "candidate", "no.onnx", lambda good: None, "file_absent"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_exit_2_and_no_file(folder, command, role, name, make, code):
@@ -266,6 +267,32 @@ def test_a_target_out_of_reach_is_exit_1_with_an_answer(folder):
     assert done.returncode == 1, done.stderr
     assert "NOT reached" in done.stdout
     assert json.loads((folder / "far.json").read_text())["reached"] is False
+
+
+def test_diagnose_blames_the_spoiled_layer_and_says_no(folder):
+    done = tearline("diagnose", *PAIR, "--calibration", "data.npz", "--json", "why.json", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    said = json.loads((folder / "why.json").read_text())
+    assert said["verdict"] == "faulty_layers"
+    first = said["findings"][0]
+    assert first["layers"] == ["conv1"]
+    assert first["gain"]["after"] > said["threshold_db"] > first["gain"]["before"]
+    assert {"cause", "severity", "evidence", "fix"} <= set(first)
+    assert "found" in [c["result"] for c in said["checked"]]
+    assert done.stdout.startswith("verdict: faulty_layers")
+    assert first["cause"] in done.stdout
+
+
+def test_diagnose_of_a_healthy_candidate_is_exit_0(folder):
+    model = onnx.load(folder / "fp32.onnx")
+    loud = next(t for t in model.graph.initializer if t.name == "w1")
+    values = onnx.numpy_helper.to_array(loud).copy()
+    values[0] /= 400
+    loud.CopyFrom(onnx.numpy_helper.from_array(values, "w1"))
+    onnx.save(model, folder / "even.onnx")
+    done = tearline("diagnose", "even.onnx", "--data", "data.npz", "--calibration", "data.npz", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("verdict: healthy")
 
 
 def test_bisect_finds_the_spoiled_layer(folder):
