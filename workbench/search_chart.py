@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 
 from analyzers.records import Trial
+from analyzers.serialize import DB_LIMIT
 from workbench.charts import ACCENT, QUIET, WARM, layered
 from workbench.grades import BROKEN
 from workbench.tables import summary_of, trial_table
@@ -63,20 +64,21 @@ def search_chart(
     )
     title = f"{metric} ({unit})" if unit else metric.upper() if metric == "ap" else metric
     y = alt.Y("score:Q", title=title, scale=alt.Scale(zero=False, padding=14))
-    parts = [_levels(levels, y), _best_so_far(table, x, y, widest), _points(table, x, y)]
+    parts = [_levels(levels, y, unit), _best_so_far(table, x, y, widest), _points(table, x, y)]
     if chosen is not None:
         parts.append(_chosen_mark(shown, chosen, x, y))
     return layered(*parts).properties(height=340)
 
 
-def _levels(levels: Levels, y: alt.Y) -> alt.Chart | alt.LayerChart:
+def _levels(levels: Levels, y: alt.Y, unit: str) -> alt.Chart | alt.LayerChart:
+    """Draw a line per level; an exact result has a place on no scale."""
     named = (
         ("reference", levels.reference, "right", QUIET),
         ("target", levels.target, "left", WARM),
         ("all in fallback", levels.all_fallback, "left", QUIET),
         ("candidate", levels.candidate, "right", QUIET),
     )
-    rows = [(f"{n} {v:.4g}", v, side, color) for n, v, side, color in named if not math.isnan(v)]
+    rows = [(f"{n} {v:.4g}", v, side, color) for n, v, side, color in named if _has_place(v, unit)]
     frame = pd.DataFrame(rows, columns=["label", "score", "side", "color"])
     base = alt.Chart(frame).encode(y=y, color=alt.Color("color:N", scale=None))
     rule = base.mark_rule(strokeWidth=1.2, strokeDash=[4, 3], opacity=0.9)
@@ -89,6 +91,10 @@ def _levels(levels: Levels, y: alt.Y) -> alt.Chart | alt.LayerChart:
             text="label:N", x=alt.value("width")
         ),
     )
+
+
+def _has_place(score: float, unit: str) -> bool:
+    return math.isfinite(score) and not (unit == "dB" and abs(score) >= DB_LIMIT)
 
 
 def _best_so_far(table: pd.DataFrame, x: alt.X, y: alt.Y, widest: int) -> alt.Chart:

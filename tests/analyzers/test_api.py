@@ -117,6 +117,7 @@ def test_search_answers_as_its_json_file_says(found: SearchResult, file: Path) -
     said = json.loads(file.read_text())
     assert tuple(said["fallback"]) == found.fallback
     assert said["score"] == found.score
+    assert said["reference_score"] == 200.0
 
 
 def test_export_writes_the_same_from_a_result_and_from_its_file(

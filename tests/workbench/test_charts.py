@@ -101,6 +101,12 @@ def test_unknown_levels_are_left_out() -> None:
     assert [r["outcome"] for r in _rows(spec, _part(spec, "point"))] == ["scored"]
 
 
+def test_an_exact_reference_does_not_stretch_the_scale() -> None:
+    spec = search_chart(answers.trials()[:1], Levels(reference=200.0, target=20.0), unit="dB").to_dict()
+    labels = [r["label"] for rows in spec["datasets"].values() for r in rows if "label" in r]
+    assert labels == ["target 20"]
+
+
 def test_the_answer_is_ringed() -> None:
     with_ring = search_chart(answers.trials(), _levels(), chosen=("Conv_44", "Conv_41")).to_dict()
     assert len(with_ring["layer"]) == len(search_chart(answers.trials(), _levels()).to_dict()["layer"]) + 1

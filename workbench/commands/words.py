@@ -9,6 +9,8 @@ import sys
 from analyzers.errors import InputError, TearlineError
 
 _PRECISE_FROM = 0.99
+# Decibels end there in results that were read back.
+_EXACT_DB = 200.0
 
 
 def harmless(text: str) -> str:
@@ -57,7 +59,7 @@ def score(value: float, unit: str) -> str:
     """Return a score with its unit."""
     if not unit or math.isnan(value):
         return number(value)
-    return f"{decibels(value)} {unit}"
+    return "exact" if unit == "dB" and value >= _EXACT_DB else f"{decibels(value)} {unit}"
 
 
 def duration(seconds: float) -> str:

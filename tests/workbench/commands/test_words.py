@@ -39,6 +39,8 @@ def test_names_from_a_model_cannot_steer_the_terminal():
         (score(0.3412, ""), "0.3412"),
         (score(16.94, "dB"), "16.9 dB"),
         (score(math.nan, "dB"), "n/a"),
+        (score(200.0, "dB"), "exact"),
+        (score(-200.0, "dB"), "-200.0 dB"),
         (duration(0.4), "0:00"),
         (duration(61), "1:01"),
         (duration(3725), "1:02:05"),
