@@ -7,6 +7,7 @@ Field names are the keys of the JSON that the command line writes. Names ending 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -453,6 +454,8 @@ class Trial:
         seconds: Wall time; 0 for a trial that was read back from the store.
         stage: Why it was run: "reference", "candidate", "all-fallback", "gallop", "search", "prune" ...
         overflow: Layers whose half-precision values exceed 65504.
+        layers: How many layers; this and what follows is what the plan costs, see ``PlanCost``.
+        macs_fraction: See ``PlanCost``, as all that follows.
     """
 
     fallback: tuple[str, ...]
@@ -461,16 +464,47 @@ class Trial:
     seconds: float
     stage: str = ""
     overflow: tuple[str, ...] = ()
+    layers: int = 0
+    macs_fraction: float = nan
+    weight_bytes: int = 0
+    converted_bytes: int = 0
+    islands: int = 0
+    cost: float = nan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """What a fallback set costs on the target, beyond the network in INT8 throughout.
+
+    Attributes:
+        layers: How many layers leave INT8.
+        macs_fraction: Their share of the multiply-accumulates; nan where not counted.
+        weight_bytes: Bytes of their weights in the fallback precision.
+        converted_bytes: Bytes that are read and written to convert tensors at precision borders.
+        islands: Connected parts of the graph that they form; each is a synchronisation.
+        cost: Extra latency relative to all of the network in INT8; 0 for the empty set. Unitless.
+    """
+
+    layers: int = 0
+    macs_fraction: float = nan
+    weight_bytes: int = 0
+    converted_bytes: int = 0
+    islands: int = 0
+    cost: float = nan
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A point of the score against cost curve; cost is layers and converted bytes."""
+    """A point of the score against cost curve; the cost is that of ``PlanCost``."""
 
     fallback: tuple[str, ...]
     score: float
     layers: int
     islands: int
+    macs_fraction: float = nan
+    weight_bytes: int = 0
+    converted_bytes: int = 0
+    cost: float = nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,7 +666,7 @@ class SearchResult:
         mode: Session mode that scored the trials.
         metric: Name of the score.
         unit: Its unit.
-        front: Non-dominated trials, by number of layers.
+        front: Non-dominated trials, cheapest first.
         trials: Every plan that was scored, in order.
         evaluations: Full-set equivalents used, ranking included.
         fidelity: Simulated against given.
@@ -644,6 +678,12 @@ class SearchResult:
         proven: Members whose removal misses in at least 95 % of paired resamples.
         undecided: The other members: ``minimal`` speaks of the point score alone.
         statistics: The numbers behind these; None where nothing was resampled.
+        islands: The connected parts of the graph that ``fallback`` forms, each with its layers.
+        plan_cost: What ``fallback`` costs; None before anything was priced.
+        knee: The point of the front after which score gets dear; None for a front without one.
+        cheapest: The set with the lowest cost that reaches the target, not pruned; None where none does.
+        closed_gaps: Layers that join islands of ``fallback``: cheaper with them, and a trial passed.
+        target_profile: Name of the target that costs are of.
     """
 
     reached: bool
@@ -673,6 +713,12 @@ class SearchResult:
     proven: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     statistics: Statistics | None = None
+    islands: tuple[tuple[str, ...], ...] = ()
+    plan_cost: PlanCost | None = None
+    knee: FrontPoint | None = None
+    cheapest: FrontPoint | None = None
+    closed_gaps: tuple[str, ...] = ()
+    target_profile: str = ""
 
 
 CalibrationMethod = Literal["minmax", "entropy", "percentile"]
@@ -743,6 +789,7 @@ class Inputs:
         precision: Fallback precision.
         rule: Storage rule.
         allow_code: The task file may name the user's own Python; never set for files from a browser.
+        target_profile: Name or YAML file of the device that costs are of.
     """
 
     reference: Path
@@ -762,6 +809,7 @@ class Inputs:
     precision: Precision = "fp16"
     rule: Rule = "per-edge"
     allow_code: bool = False
+    target_profile: str = "generic"
 
 
 Verdict = Literal[

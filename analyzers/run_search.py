@@ -16,6 +16,7 @@ import numpy as np
 from analyzers import resampling, shards
 from analyzers.bench import Bench, make_bench, metric_digest, metric_of, samples_of, spread
 from analyzers.confidence import with_statistics
+from analyzers.cost import Price, priced
 from analyzers.errors import InputError
 from analyzers.exporters import ExportRequest, all_exporters, write_export
 from analyzers.fallback.answer import Setting
@@ -24,6 +25,7 @@ from analyzers.fallback.search import budget_of, search, target_of, why_hopeless
 from analyzers.overflow import SAMPLES as OVERFLOW_SAMPLES
 from analyzers.overflow import find_overflow
 from analyzers.pool import WorkerPool
+from analyzers.pricing import price_of
 from analyzers.project import Pair
 from analyzers.ranking import rank_layers
 from analyzers.records import (
@@ -91,12 +93,13 @@ class _Run:
         inputs, layers = self.bench.inputs, self.pair.pairing.layers
         resolve(layers, self.options)  # before anything is run
         searched, held_out = split(len(samples_of(self.bench)), self.options.holdout)
+        price, target_name, notices = price_of(self.pair, self.bench, searched[0])
         scoring = Scoring(searched, inputs.precision, inputs.rule, inputs.mode)
         yield Step("search", text=f"Scoring the reference on {len(searched)} samples")
         scorer = TrialScorer(
             self.pair, self.bench, scoring, executor=self.executor, store=self.store, folder=self.folder
         )
-        setting = self._setting(scorer)
+        setting = self._setting(scorer, target_name, notices)
         # Whoever draws the search as it happens needs to know what it is seen against.
         yield Step("search", record=Score(setting.reference_score, setting.metric, setting.unit))
         if not why_hopeless(setting, target_of(self.options, setting)):
@@ -110,11 +113,11 @@ class _Run:
             # The ranking must leave enough to find and prove a set.
             return self._ranking(free, searched, (budget_of(self.options, len(searched)) - setting.spent) / 2)
 
-        result = yield from search(layers, scorer, rank, options=self.options, setting=setting)
+        result = yield from search(layers, scorer, rank, options=self.options, setting=setting, price=price)
         if result.reached and result.fallback:
             yield Step("search", text="Scoring the exported file")
             result = self._with_exported_score(result, scorer)
-        result = yield from self._with_statistics(result, scorer)
+        result = yield from self._with_statistics(result, scorer, price)
         if held_out and result.trials:
             yield Step("search", text=f"Scoring the answer on {len(held_out)} samples that were kept back")
             result = self._with_holdout(
@@ -122,7 +125,7 @@ class _Run:
             )
         return result
 
-    def _setting(self, scorer: TrialScorer) -> Setting:
+    def _setting(self, scorer: TrialScorer, target_name: str, notices: tuple[Notice, ...]) -> Setting:
         """Score the reference and note what is known before the search."""
         metric, inputs = metric_of(self.bench), self.bench.inputs
         scorer.score_reference()
@@ -138,7 +141,8 @@ class _Run:
             mode=inputs.mode,
             rule=inputs.rule,
             precision=inputs.precision,
-            warnings=(*self.pair.warnings, *metric_warnings(metric)),
+            warnings=(*self.pair.warnings, *metric_warnings(metric), *notices),
+            target_profile=target_name,
         )
 
     def _with_fidelity(self, setting: Setting, scorer: TrialScorer) -> Setting:
@@ -237,7 +241,9 @@ class _Run:
             warnings=warnings,
         )
 
-    def _with_statistics(self, result: SearchResult, scorer: TrialScorer) -> Steps[SearchResult]:
+    def _with_statistics(
+        self, result: SearchResult, scorer: TrialScorer, price: Price
+    ) -> Steps[SearchResult]:
         metric, known = metric_of(self.bench), dict[frozenset[str] | None, resampling.Series]()
 
         def series_of(fallback: frozenset[str] | None) -> resampling.Series:
@@ -251,7 +257,7 @@ class _Run:
             yield from with_statistics(
                 result,
                 series_of,
-                lambda fallback: scorer(fallback, stage="proven"),
+                lambda fallback: priced(scorer, price)(fallback, stage="proven"),
                 forced=bounds.forced,
                 affordable=budget - result.evaluations,
             )

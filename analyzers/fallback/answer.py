@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
+from analyzers.cost import Price
 from analyzers.fallback.constraints import Bounds
-from analyzers.fallback.front import front_of
+from analyzers.fallback.front import front_of, is_point, knee_of, point_of
+from analyzers.fallback.islands import islands_of
 from analyzers.fallback.ledger import Ledger
 from analyzers.records import Fidelity, Layer, Mode, Notice, Precision, Rule, SearchResult, Trial
 
@@ -28,6 +30,7 @@ class Setting:
         rule: Storage rule of every plan.
         precision: Fallback precision.
         warnings: Notices so far.
+        target_profile: Name of the target that costs are of.
     """
 
     reference_score: float
@@ -41,6 +44,7 @@ class Setting:
     rule: Rule = "per-edge"
     precision: Precision = "fp16"
     warnings: tuple[Notice, ...] = ()
+    target_profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,16 @@ class Ending:
     ranking: tuple[str, ...] = ()
     all_fallback_score: float = nan
     warnings: tuple[Notice, ...] = ()
+    closed_gaps: tuple[str, ...] = ()
 
 
 def result_of(
-    layers: Sequence[Layer], ledger: Ledger, bounds: Bounds, setting: Setting, ending: Ending
+    layers: Sequence[Layer], ledger: Ledger, bounds: Bounds, setting: Setting, ending: Ending, price: Price
 ) -> SearchResult:
     """Return the result; every claim in it is backed by a trial."""
     own = ledger.known(ending.fallback)
+    front = front_of(ledger.trials, samples=setting.samples)
+    cheapest = _cheapest(ledger, bounds, setting.samples)
     reached = own is not None and ledger.passes(own)
     candidate = ledger.known(())
     members = frozenset(ending.fallback)
@@ -79,7 +86,7 @@ def result_of(
         mode=setting.mode,
         metric=setting.metric,
         unit=setting.unit,
-        front=front_of(layers, ledger.trials, samples=setting.samples),
+        front=front,
         trials=tuple(ledger.trials),
         evaluations=ledger.spent,
         fidelity=setting.fidelity,
@@ -92,7 +99,26 @@ def result_of(
             *_non_monotone(ledger),
             *(_not_proven(ledger, bounds, ending.fallback) if reached else ()),
         ),
+        islands=islands_of(layers, members),
+        plan_cost=price(members),
+        knee=knee_of(front),
+        cheapest=None if cheapest is None else point_of(cheapest),
+        closed_gaps=ending.closed_gaps,
+        target_profile=setting.target_profile,
     )
+
+
+def _cheapest(ledger: Ledger, bounds: Bounds, samples: int) -> Trial | None:
+    """Return the cheapest trial within the bounds that reaches the target, the smaller of equals."""
+    reaching = [
+        trial
+        for trial in ledger.trials
+        if ledger.passes(trial)
+        and is_point(trial, samples)
+        and len(trial.fallback) <= bounds.max_layers
+        and set(bounds.forced) <= set(trial.fallback)
+    ]
+    return min(reaching, key=lambda t: (t.cost, t.layers, -t.score), default=None)
 
 
 def unproven(ledger: Ledger, bounds: Bounds, fallback: Sequence[str]) -> tuple[str, ...]:

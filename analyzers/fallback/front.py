@@ -1,32 +1,69 @@
-"""The score against cost curve: what each number of layers can buy."""
+"""The score against cost curve: what each cost can buy, and where more of it buys little."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.fallback.islands import count_islands
-from analyzers.records import FrontPoint, Layer, Trial
+from analyzers.records import FrontPoint, Trial
+
+_LIMIT = 200.0  # infinite decibels have a place on the curve too
+_FEWEST_POINTS = 3  # two points have no bend between them
 
 
-def front_of(layers: Sequence[Layer], trials: Sequence[Trial], *, samples: int) -> tuple[FrontPoint, ...]:
-    """Return the trials that no trial with fewer or as many layers beats, smallest first.
+def front_of(trials: Sequence[Trial], *, samples: int) -> tuple[FrontPoint, ...]:
+    """Return the trials that no cheaper or equally cheap trial beats, cheapest first.
 
-    Among equals in layers and score the one with fewer islands stays, then the earlier one. Trials that
+    Among equals in cost and score the one with fewer layers stays, then the earlier one. Trials that
     overflow, or that saw only part of the samples, are no points.
     """
-    points = [
-        FrontPoint(
-            fallback=trial.fallback,
-            score=trial.score,
-            layers=len(trial.fallback),
-            islands=count_islands(layers, frozenset(trial.fallback)),
-        )
-        for trial in trials
-        if trial.samples == samples and not trial.overflow and trial.score == trial.score
-    ]
-    points.sort(key=lambda p: (p.layers, -p.score, p.islands))
+    points = [point_of(trial) for trial in trials if is_point(trial, samples)]
+    points.sort(key=lambda p: (p.cost, -p.score, p.layers))
     front: list[FrontPoint] = []
     for point in points:
         if not front or point.score > front[-1].score:
             front.append(point)
     return tuple(front)
+
+
+def is_point(trial: Trial, samples: int) -> bool:
+    """Tell whether a trial has a place on the curve."""
+    return trial.samples == samples and not trial.overflow and trial.score == trial.score
+
+
+def point_of(trial: Trial) -> FrontPoint:
+    """Return a priced trial as a point."""
+    return FrontPoint(
+        fallback=trial.fallback,
+        score=trial.score,
+        layers=trial.layers,
+        islands=trial.islands,
+        macs_fraction=trial.macs_fraction,
+        weight_bytes=trial.weight_bytes,
+        converted_bytes=trial.converted_bytes,
+        cost=trial.cost,
+    )
+
+
+def knee_of(front: Sequence[FrontPoint]) -> FrontPoint | None:
+    """Return the point that lies farthest above the line from the first to the last one.
+
+    Source: the knee of a concave curve as in Satopaa et al., "Finding a Kneedle in a Haystack", 2011, without
+    smoothing, since the points are few and exact. None if no point lies above the line.
+    """
+    if len(front) < _FEWEST_POINTS:
+        return None
+    first, last = front[0], front[-1]
+    width = last.cost - first.cost
+    low, high = _finite(first.score), _finite(last.score)
+    if not width > 0 or not high > low:
+        return None
+
+    def height(point: FrontPoint) -> float:
+        return (_finite(point.score) - low) / (high - low) - (point.cost - first.cost) / width
+
+    best = max(front, key=height)  # the cheapest of equals
+    return best if height(best) > 0 else None
+
+
+def _finite(score: float) -> float:
+    return max(-_LIMIT, min(_LIMIT, score))

@@ -7,10 +7,13 @@ every member is needed, look for a smaller one. What is claimed of the answer is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from analyzers.contracts import ScoreFunction
+from analyzers.cost import Price, count_price, priced
 from analyzers.errors import InputError
 from analyzers.fallback.answer import Ending, Setting, result_of, unproven
+from analyzers.fallback.cheaper import cheaper_of_its_size, close_gaps
 from analyzers.fallback.constraints import Bounds, resolve
 from analyzers.fallback.ledger import BudgetSpentError, Ledger
 from analyzers.fallback.reduction import Reducer
@@ -34,6 +37,7 @@ def search(
     *,
     options: SearchOptions,
     setting: Setting,
+    price: Price | None = None,
 ) -> Steps[SearchResult]:
     """Find a small set of layers whose fallback reaches the target.
 
@@ -43,14 +47,16 @@ def search(
         rank: Orders the layers that it is given; asked at most once, and only if there is a search.
         options: Target, budget and constraints.
         setting: What is known already.
+        price: What sets cost on the target; by default each layer costs one.
 
     Raises:
         InputError: The constraints contradict each other or match nothing, or a drop is asked for in dB.
     """
     bounds = resolve(layers, options)
     target = target_of(options, setting)
+    price = price or count_price(layers)
     ledger = Ledger(
-        score,
+        priced(score, price),
         order=[layer.name for layer in layers],
         target=target,
         samples=setting.samples,
@@ -61,8 +67,8 @@ def search(
     if reason:
         ending = Ending(bounds.forced, reason)
     else:
-        ending = yield from _Search(ledger, bounds, rank, setting).run()
-    return result_of(layers, ledger, bounds, setting, ending)
+        ending = yield from _Search(ledger, bounds, rank, setting, price).run()
+    return result_of(layers, ledger, bounds, setting, ending, price)
 
 
 def budget_of(options: SearchOptions, samples: int) -> float:
@@ -108,11 +114,14 @@ def why_hopeless(setting: Setting, target: float) -> str:
 class _Search:
     """The state that the stages share: what was ranked, which layers overflow, the best answer so far."""
 
-    def __init__(self, ledger: Ledger, bounds: Bounds, rank: RankFunction, setting: Setting) -> None:
+    def __init__(
+        self, ledger: Ledger, bounds: Bounds, rank: RankFunction, setting: Setting, price: Price
+    ) -> None:
         self.ledger = ledger
         self.bounds = bounds
         self.rank = rank
         self.setting = setting
+        self.price = price
         self.ranking = Ranking((), (), 0.0)
         self.all_fallback_score = float("nan")
         self.warnings: list[Notice] = []
@@ -143,7 +152,9 @@ class _Search:
         members = yield from reducer.reduce(prefix)
         if len(members) + len(forced) > self.bounds.max_layers:
             return (yield from self._too_large(members))
-        return self._end(members, self._reached_reason(members))
+        members = yield from cheaper_of_its_size(self.ledger, reducer, forced, members, self.price)
+        gaps = yield from close_gaps(self.ledger, self.bounds, members, free, self.price)
+        return replace(self._end(members, self._reached_reason(members)), closed_gaps=gaps)
 
     def _safe_layers(self) -> Steps[tuple[str, ...] | None]:
         """Return the layers that may leave INT8 without overflow, or None if even all of them miss."""
@@ -215,7 +226,7 @@ class _Search:
         ]
         reaching = [t for t in trials if self.ledger.passes(t)]
         if reaching:
-            return min(reaching, key=lambda t: (len(t.fallback), -t.score)).fallback
+            return min(reaching, key=lambda t: (len(t.fallback), t.cost, -t.score)).fallback
         if not trials:
             return self.bounds.forced
         return max(trials, key=lambda t: (_number(t.score), -len(t.fallback))).fallback

@@ -1,0 +1,1 @@
+"""What devices can do and what it costs there: one YAML file per target, see docs/targets.md."""
