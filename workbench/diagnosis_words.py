@@ -29,6 +29,7 @@ CAUSES = {
     "healthy": "A difference that does no harm",
     "int8_not_quantized": "The candidate is not quantized",
     "invalid_scale": "A scale is NaN, infinite, negative or denormal",
+    "malformed_inputs": "The two sides are fed different samples",
     "mixed_precision_hole": "A tensor has fewer bits than those around it",
     "nan_inf_from_quantized_zero": "A value that is rounded to zero makes others infinite or undefined",
     "negative_lobe": "The small negative part of an activation is rounded away",
