@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from analyzers.assembly import Recipe
 from analyzers.evidence import ConstantPair
-from analyzers.graph import FLOAT_TYPES
 from analyzers.layers import is_pass_through
 from analyzers.levels import limits_of
 from analyzers.levels import quantize as to_codes
@@ -108,7 +107,7 @@ class _Lifting(Simulation):
             return Recipe((), lambda _: (self._array(value, known),))
         core = self.theirs.core(value)
         change = self._stores.get(core)
-        if change is None or core is value or value.dtype not in FLOAT_TYPES or not _is_read_back(value):
+        if change is None or core is value or not _is_read_back(value):
             return super()._candidate_value(value)
         source = _before(value)
         permutation = _layout_of(self.theirs.storage[core], value)
