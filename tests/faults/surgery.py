@@ -42,9 +42,10 @@ class StoredWeight:
     @property
     def real(self) -> Array:
         """What the integers stand for, float32."""
-        return (self.integers.astype(np.float32) - self._broad(self.zero)) * self._broad(self.scale)
+        return (self.integers.astype(np.float32) - self.broad(self.zero)) * self.broad(self.scale)
 
-    def _broad(self, values: Array) -> Array:
+    def broad(self, values: Array) -> Array:
+        """Return values per channel, or the only one, in a shape that spreads over the integers."""
         if values.ndim == 0:
             return values.astype(np.float32)
         shape = [1] * self.integers.ndim
@@ -170,9 +171,21 @@ def write_weight(candidate: onnx.ModelProto, node: onnx.NodeProto, real: Array) 
     room = min(limits.max - float(np.max(weight.zero)), float(np.min(weight.zero)) - limits.min)
     scale = (np.maximum(peak, 1e-9) / max(room, 1)).astype(np.float32)
     changed = StoredWeight(weight.name, weight.integers, scale, weight.zero, weight.axis)
-    integers = np.round(real / changed._broad(scale)) + changed._broad(weight.zero)
+    integers = np.round(real / changed.broad(scale)) + changed.broad(weight.zero)
     write_integers(candidate, weight, np.clip(integers, limits.min, limits.max))
     set_constant(candidate, f"{weight.name}_scale", scale)
+    if bias is not None:
+        write_bias(candidate, node, bias)
+
+
+def coarsen_weight(candidate: onnx.ModelProto, node: onnx.NodeProto, factor: float) -> None:
+    """Store a weight with a scale that is ``factor`` times as large; the bias keeps its value."""
+    weight, bias = weight_of(candidate, node), bias_of(candidate, node)
+    zero = weight.broad(weight.zero)
+    limits = np.iinfo(weight.integers.dtype)
+    integers = np.round((weight.integers - zero) / factor) + zero
+    write_integers(candidate, weight, np.clip(integers, limits.min, limits.max))
+    set_constant(candidate, f"{weight.name}_scale", (weight.scale * factor).astype(np.float32))
     if bias is not None:
         write_bias(candidate, node, bias)
 

@@ -43,7 +43,7 @@ def weights_rounded_down(bench: Bench) -> Truth:
     node = bench.pick(bench.weighted())
     weight = surgery.weight_of(bench.candidate, node)
     real = surgery.constant(bench.source, node.input[1]).astype(np.float64)
-    coarse = np.floor(real / weight._broad(weight.scale) / 16) * 16 + weight._broad(weight.zero)
+    coarse = np.floor(real / weight.broad(weight.scale) / 16) * 16 + weight.broad(weight.zero)
     limits = np.iinfo(weight.integers.dtype)
     surgery.write_integers(bench.candidate, weight, np.clip(coarse, limits.min, limits.max))
     bench.note(f"{node.name}: weights floored to 4 bits")
@@ -91,7 +91,7 @@ def bias_overflows(bench: Bench) -> Truth:
     weight = surgery.weight_of(bench.candidate, node)
     peak = np.abs(real).max(tuple(range(1, real.ndim)))
     scale = (peak / 127).astype(np.float32)
-    zero = weight._broad(weight.zero)
+    zero = weight.broad(weight.zero)
     limits = np.iinfo(weight.integers.dtype)
     integers = np.round(real / scale.reshape(-1, *[1] * (real.ndim - 1))) + zero
     surgery.write_integers(bench.candidate, weight, np.clip(integers, limits.min, limits.max))

@@ -163,12 +163,7 @@ def every_layer_loses_a_little(bench: Bench) -> Truth:
     for level in range(8):
         trial = surgery.copy_of(bench.candidate)
         for node in nodes:
-            weight = surgery.weight_of(trial, node)
-            step = 2 + 2 * level
-            centred = weight.integers.astype(np.int64) - weight._broad(weight.zero)
-            coarse = np.round(centred / step) * step + weight._broad(weight.zero)
-            limits = np.iinfo(weight.integers.dtype)
-            surgery.write_integers(trial, weight, np.clip(coarse, limits.min, limits.max))
+            surgery.coarsen_weight(trial, node, 2 + 2 * level)
         for tensor in tensors:
             low, high = surgery.range_of(trial, tensor)
             factor = 1 + 0.2 * level
@@ -180,11 +175,12 @@ def every_layer_loses_a_little(bench: Bench) -> Truth:
         raise UnsuitableError("it stays healthy")
     for node in nodes:
         repaired = surgery.without_stores(trial, [node.output[0]])
-        name = f"{node.input[1]}_quantized"
-        surgery.set_constant(repaired, name, surgery.constant(bench.candidate, name))
+        for suffix in ("quantized", "scale"):
+            name = f"{node.input[1]}_{suffix}"
+            surgery.set_constant(repaired, name, surgery.constant(bench.candidate, name))
         gain = bench.score(repaired) - base
         if gain > 3:
             raise UnsuitableError(f"{node.name} alone is worth {gain:.1f} dB")
     bench.candidate = trial
-    bench.note(f"weights in steps of {2 + 2 * level}, every range times {1 + 0.2 * level:.1f}")
+    bench.note(f"weights in {2 + 2 * level} times coarser steps, every range times {1 + 0.2 * level:.1f}")
     return nobody("cumulative_error", "no_single_layer")

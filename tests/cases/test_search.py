@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,14 @@ from analyzers.records import BisectOptions, Inputs, SearchOptions
 from analyzers.run_bisect import bisect_pair
 from analyzers.run_search import search_pair
 from analyzers.steps import finish
+from tests.cases.corpus import ABSENT, CASES, IS_PRESENT, read_case
 
-SHARED = Path(os.environ.get("TEARLINE_SHARED", Path(__file__).parents[3] / "shared"))
-CASES = SHARED / "cases" / "cases"
-
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the case corpus is not beside the repository")
+pytestmark = pytest.mark.skipif(not IS_PRESENT, reason=ABSENT)
 
 
 def case(slug: str, workspace: Path) -> tuple[Inputs, dict[str, Any]]:
-    folder = CASES / slug
-    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
-    inputs = Inputs(
-        folder / "fp32.onnx",
-        folder / "int8.onnx",
-        data=folder / "inputs.npz",
-        metric="sqnr",
-        workspace=workspace,
-    )
-    return inputs, answer
+    found = read_case(CASES / slug)
+    return dataclasses.replace(found.inputs(workspace), calibration=None, metric="sqnr"), found.answer
 
 
 @pytest.mark.parametrize("rule", ["hybrid", "per-edge"])
