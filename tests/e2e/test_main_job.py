@@ -76,6 +76,15 @@ def test_the_whole_way_from_upload_to_download(page: Page, files: Files) -> None
     page.get_by_role("heading", name="Layers", level=1).wait_for()
     expect(main(page).get_by_test_id("stCode").first).to_contain_text(selected[1])
 
+    go(page, "Diagnosis")
+    page.get_by_role("button", name="Diagnose", exact=True).click()
+    page.get_by_role("button", name="Run again").wait_for(timeout=JOB_MS)
+    expect(main(page).get_by_test_id("stAlert").first).to_contain_text("conv1")
+    expect(main(page)).to_contain_text("What was checked")
+    main(page).get_by_role("button", name="conv1").first.click()
+    page.get_by_role("heading", name="Layers", level=1).wait_for()
+    expect(page).to_have_url(re.compile("layer="))
+
     go(page, "Bisect")
     page.get_by_role("button", name="Bisect", exact=True).click()
     page.get_by_role("button", name="Run again").wait_for(timeout=JOB_MS)
