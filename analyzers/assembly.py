@@ -115,7 +115,7 @@ class Assembler:
         """Copy a node; ``values`` are its inputs, then the values that its subgraphs capture."""
         inputs = values[: len(node.inputs)]
         captured = dict(zip(captured_values(node), values[len(node.inputs) :], strict=True))
-        attributes = [_remapped(a, captured) for a in node.attributes.values()]
+        attributes = [self._with_own_names(_remapped(a, captured)) for a in node.attributes.values()]
         copy = ir.Node(
             node.domain,
             node.op_type,
@@ -129,6 +129,21 @@ class Assembler:
             new.type, new.shape = old.type, old.shape
         self.nodes.append(copy)
         return tuple(copy.outputs)
+
+    def _with_own_names(self, attribute: ir.Attr) -> ir.Attr:
+        """Give what a body computes names that no outer graph has: bodies may not hide outer values."""
+        if attribute.type == ir.AttributeType.GRAPH:
+            self._rename_inside(attribute.as_graph())
+        return attribute
+
+    def _rename_inside(self, graph: ir.Graph) -> None:
+        own = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
+        for value in dict.fromkeys(own):
+            if value.name:
+                value.name = self.value_name(value.name)
+        for node in graph:
+            for inner in subgraphs(node):
+                self._rename_inside(inner)
 
     def rename(self, value: ir.Value, name: str) -> None:
         """Give a value a reserved name."""

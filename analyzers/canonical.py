@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from analyzers.float_bodies import float_bodies
 from analyzers.folded_constants import fold_layouts
 from analyzers.graph import constant_array, infer_shapes, is_constant, node_name
 from analyzers.integer_forms import rewrite_integer_products
@@ -101,6 +102,7 @@ def to_qdq(model: ir.Model) -> ir.Model:
     for node in list(copy.graph):
         rewriter.anchor = node
         is_changed |= _rewrite(rewriter, node)
+    is_changed |= float_bodies(rewriter.graph, rewriter.fresh)
     is_changed |= _float_outputs(rewriter)
     if is_changed:
         infer_shapes(copy)
