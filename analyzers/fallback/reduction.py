@@ -41,7 +41,7 @@ class Reducer:
         """Return a set of which every member was asked about and is needed."""
         found = yield from self._trim(members)
         found = yield from self._shrink(found)
-        return (yield from self.prune(found))
+        return (yield from self._prune(found))
 
     def reaches(self, members: Sequence[str] | frozenset[str], stage: str) -> Steps[bool]:
         """Tell whether these members and the forced layers reach the target."""
@@ -74,7 +74,7 @@ class Reducer:
                 start += size
         return kept
 
-    def prune(self, members: Sequence[str]) -> Steps[tuple[str, ...]]:
+    def _prune(self, members: Sequence[str]) -> Steps[tuple[str, ...]]:
         """Ask about every member until none of those that are left can go."""
         kept = self._by_promise(members)
         position = 0

@@ -13,8 +13,8 @@ from analyzers.contracts import ScoreFunction
 from analyzers.cost import Price, count_price, priced
 from analyzers.errors import InputError
 from analyzers.fallback.answer import Ending, Setting, result_of, unproven
-from analyzers.fallback.cheaper import cheaper_of_its_size, close_gaps
 from analyzers.fallback.constraints import Bounds, resolve
+from analyzers.fallback.gaps import close_gaps
 from analyzers.fallback.ledger import BudgetSpentError, Ledger
 from analyzers.fallback.reduction import Reducer
 from analyzers.records import Layer, Notice, Ranking, SearchOptions, SearchResult
@@ -152,7 +152,6 @@ class _Search:
         members = yield from reducer.reduce(prefix)
         if len(members) + len(forced) > self.bounds.max_layers:
             return (yield from self._too_large(members))
-        members = yield from cheaper_of_its_size(self.ledger, reducer, forced, members, self.price)
         gaps = yield from close_gaps(self.ledger, self.bounds, members, free, self.price)
         return replace(self._end(members, self._reached_reason(members)), closed_gaps=gaps)
 

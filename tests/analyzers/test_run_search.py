@@ -83,6 +83,36 @@ def test_every_rule_can_be_searched(tmp_path: Path, rule: str) -> None:
     assert result.rule == rule
 
 
+def test_costs_are_those_of_the_target_that_was_asked_for(tmp_path: Path) -> None:
+    generic = run(tmp_path / "generic", ["dw", "head"], SearchOptions(target=20.0))
+    assert generic.target_profile == "generic"
+    assert not {n.code for n in generic.warnings} & {"cost_assumed", "cost_incomplete"}
+    assert generic.plan_cost is not None
+    assert generic.plan_cost.islands == len(generic.islands) == 2
+    # dw: 8 channels of 16x16 from 3x3; head: 10 from 12
+    macs = {"conv0": 8 * 256 * 27, "dw": 8 * 256 * 9, "conv1": 12 * 64 * 8, "head": 120}
+    assert generic.plan_cost.macs_fraction == pytest.approx((macs["dw"] + 120) / sum(macs.values()))
+    assert all(trial.cost >= 0 for trial in generic.trials)
+    assert generic.trials[0].cost == 0.0
+    profile = tmp_path / "slow.yaml"
+    profile.write_text(
+        "name: slow\ntitle: Stops for a second\n"
+        "speed: {island_seconds: {value: 1, source: a guess}, bytes_per_second: unknown}\n"
+    )
+    slow = run(tmp_path / "slow", ["dw", "head"], SearchOptions(target=20.0), target_profile=str(profile))
+    assert slow.target_profile == "slow"
+    assert slow.fallback == generic.fallback
+    assert slow.plan_cost is not None
+    assert slow.plan_cost.cost > 1000 * generic.plan_cost.cost
+    assert "speed.bytes_per_second" in {n.where for n in slow.warnings if n.code == "cost_assumed"}
+
+
+def test_an_unknown_target_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        run(tmp_path, ["dw"], SearchOptions(target=20.0), target_profile="rk9999")
+    assert caught.value.code == "unknown_profile"
+
+
 def test_the_same_search_again_runs_no_trial_and_says_the_same(tmp_path: Path) -> None:
     pair, inputs = plant(tmp_path, ["dw", "head"])
     first = finish(search_pair(pair, inputs, SearchOptions(target=20.0), executor=Inline()))

@@ -1,4 +1,4 @@
-"""Make a set that was found cheaper: take another one of its size, close one-layer gaps between islands."""
+"""Make a set that was found cheaper: close one-layer gaps between its islands where that pays."""
 
 from __future__ import annotations
 
@@ -7,43 +7,10 @@ from collections.abc import Sequence
 from analyzers.cost import Price
 from analyzers.fallback.constraints import Bounds
 from analyzers.fallback.ledger import BudgetSpentError, Ledger
-from analyzers.fallback.reduction import Reducer
 from analyzers.steps import Steps
 
 # A gap that is worth closing hardly ever costs score, so few trials decide about all of them.
-_MOST_GAP_TRIALS = 4
-
-
-def cheaper_of_its_size(
-    ledger: Ledger, reducer: Reducer, forced: Sequence[str], members: tuple[str, ...], price: Price
-) -> Steps[tuple[str, ...]]:
-    """Return a cheaper set of no more members, each of them needed, if the trials have passed one by.
-
-    Args:
-        ledger: The trials so far.
-        reducer: Finds out which members of another set are needed.
-        forced: Layers that are in every set.
-        members: The set without these.
-        price: What sets cost.
-    """
-    always = frozenset(forced)
-    found = always | frozenset(members)
-    cost = price(found).cost
-    rivals = [
-        trial
-        for trial in ledger.trials
-        if ledger.passes(trial) and len(trial.fallback) == len(found) and always <= set(trial.fallback)
-    ]
-    rival = min(rivals, key=lambda trial: trial.cost, default=None)
-    if rival is None or not rival.cost < cost:
-        return members
-    try:
-        needed = yield from reducer.prune([layer for layer in rival.fallback if layer not in always])
-    except BudgetSpentError:
-        return members
-    # Without some of its members the rival may be dearer, having more islands, but then it is smaller.
-    is_better = len(needed) < len(members) or price(always | frozenset(needed)).cost < cost
-    return needed if is_better else members
+_MOST_TRIALS = 4
 
 
 def close_gaps(
@@ -61,7 +28,7 @@ def close_gaps(
     start = frozenset(bounds.forced) | frozenset(members)
     whole = start
     asked: set[str] = set()
-    while len(whole) < bounds.max_layers and len(asked) < _MOST_GAP_TRIALS:
+    while len(whole) < bounds.max_layers and len(asked) < _MOST_TRIALS:
         gap = _best_gap(whole, [layer for layer in free if layer not in whole | asked], price)
         if gap is None:
             break
