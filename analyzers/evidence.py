@@ -173,6 +173,8 @@ class Evidence:
         samples: The looked-at samples; None where there are none to run anything on.
         detours: What operators read through others that the reference does not have, by reference operator;
             only where the shape is the same.
+        executions: Lowest output SQNR in dB of the candidate's own file by how it is run: "as-executed",
+            "literal", "plain"; empty where unknown.
     """
 
     pair: Pair
@@ -186,6 +188,7 @@ class Evidence:
     look: Callable[[str], tuple[Look, ...]]
     samples: SampleSet | None = None
     detours: Mapping[str, Detour] = field(default_factory=dict)
+    executions: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> dict[str, Layer]:

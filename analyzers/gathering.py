@@ -17,6 +17,7 @@ from analyzers.comparison import Compared
 from analyzers.constant_pairs import constant_pairs
 from analyzers.contracts import SampleSet
 from analyzers.evidence import Anatomy, ConstantPair, Detour, Evidence, Look, Store, Tail
+from analyzers.executions import measure_executions
 from analyzers.graph import save_model, with_outputs
 from analyzers.isolate import Isolated, isolate
 from analyzers.measure import PairMoments
@@ -75,6 +76,7 @@ def gather(
         look=_Looker(pair, stages, samples).look,
         samples=samples,
         detours=_measured_detours(stages, samples),
+        executions=measure_executions(pair, samples),
     )
 
 

@@ -1,0 +1,105 @@
+"""An activation that the device computes in one go, quantized between its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analyzers.activations import inner_stores, is_written_out
+from analyzers.evidence import Evidence, Store
+from analyzers.metrics.sqnr_db import sqnr_db
+from analyzers.store_noise import own_db
+from analyzers.store_ranges import requantized, seen_range
+from analyzers.suspicions import Change, Detector, Repair, Source, Suspicion
+
+# An activation in one piece keeps about 40 dB.
+COARSE_DB = 35.0
+# A piece below it has a fault of its own, such as a range that clips, which others explain better.
+OWN_FAULT_DB = 25.0
+# From here on it is the way the network was quantized and not one layer.
+MANY = 4
+
+
+def find(evidence: Evidence) -> Iterator[Suspicion]:
+    """Suspect the quantizers inside activations, layer by layer and all together."""
+    pieces = {
+        layer: stores
+        for layer in evidence.layers
+        if is_written_out(evidence, layer) and (stores := inner_stores(evidence, layer))
+    }
+    for layer, stores in pieces.items():
+        if _isolated_db(evidence, layer) < COARSE_DB:
+            yield _of_layer(evidence, layer, stores)
+    sound = [s for stores in pieces.values() for s in stores if not own_db(evidence, s.tensor) < OWN_FAULT_DB]
+    if len(pieces) >= MANY and sound:
+        yield _of_network(evidence, pieces, sound)
+
+
+def _isolated_db(evidence: Evidence, layer: str) -> float:
+    values = []
+    for tensor in evidence.layers[layer].outputs:
+        anatomy = evidence.anatomy.get(tensor)
+        if anatomy is not None and anatomy.stored is not None:
+            values.append(float(sqnr_db(anatomy.stored.whole)))
+    return min(values, default=float("inf"))
+
+
+def _of_layer(evidence: Evidence, layer: str, stores: Sequence[Store]) -> Suspicion:
+    names = tuple(s.tensor for s in stores)
+    return Suspicion(
+        cause="activation_in_pieces",
+        layers=(layer,),
+        sources=tuple(Source("store", name) for name in names),
+        message=(
+            f"The activation of '{layer}' is quantized in pieces: {', '.join(names)} {_are(names)} stored in "
+            f"between, and the layer by itself has {_isolated_db(evidence, layer):.1f} dB"
+        ),
+        evidence={"inner_tensors": names, "isolated_sqnr_db": _isolated_db(evidence, layer)},
+        fix="Let the converter fuse the activation into one operator, or keep its inside in float or 16 bits",
+        specificity=42,
+        repairs=_in_16_bits(evidence, stores),
+    )
+
+
+def _of_network(
+    evidence: Evidence, pieces: dict[str, tuple[Store, ...]], stores: Sequence[Store]
+) -> Suspicion:
+    return Suspicion(
+        cause="activation_in_pieces",
+        layers=(),
+        sources=tuple(Source("store", s.tensor) for s in stores),
+        message=(
+            f"{len(pieces)} activations are quantized in pieces: {len(stores)} tensors inside of them are "
+            "stored in 8 bits, which a device with fused activations does not do"
+        ),
+        evidence={"layers": tuple(pieces), "inner_tensors": len(stores)},
+        fix=(
+            "Let the converter fuse these activations (SiLU, HardSwish, GELU) into one operator each, or "
+            "leave out the quantizers inside of them"
+        ),
+        specificity=42,
+        scope="network",
+        repairs=_in_16_bits(evidence, stores),
+    )
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _in_16_bits(evidence: Evidence, stores: Sequence[Store]) -> tuple[Repair, ...]:
+    changes = []
+    for store in stores:
+        seen = seen_range(evidence, store.tensor)
+        wide = None if seen is None else requantized(store.quantization, seen, bits=16)
+        if wide is None:
+            return ()
+        changes.append(Change(Source("store", store.tensor), quantization=wide))
+    return (Repair("the inside stored in 16 bits", tuple(changes)),) if changes else ()
+
+
+ENTRY = Detector(
+    name="activation_in_pieces",
+    looks_at="quantizers inside activations that are written out (x * sigmoid(x), GELU ...)",
+    causes=("activation_in_pieces",),
+    find=find,
+)
