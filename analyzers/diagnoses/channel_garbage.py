@@ -56,9 +56,8 @@ def _is_elsewhere(misfit: Misfit, channels: NDArray[np.bool_]) -> bool:
 
 
 def _is_scaled(misfit: Misfit) -> bool:
-    """Tell whether a factor other than zero explains the channels."""
-    gains = gains_of(misfit, misfit.constant.channel_axis)
-    return gains is not None and bool(np.all(np.abs(gains) > _NOTHING))
+    """Tell whether factors explain the channels."""
+    return gains_of(misfit, misfit.constant.channel_axis) is not None
 
 
 def _suspicion(

@@ -16,6 +16,8 @@ from analyzers.wrong_constants import MOST_NAMED, sources_of, wrong
 
 # A factor nearer to one is what rounding and clipping of a few values leave.
 LEAST_GAIN = 0.05
+# A factor next to zero is none: those values are lost.
+LOST = 1e-2
 # A channel counts as scaled if the factor leaves less than this of its own energy unexplained (13 dB).
 _CHANNEL_UNEXPLAINED = 0.05
 
@@ -39,16 +41,24 @@ def gains_of(misfit: Misfit, axis: int | None, reference: Values | None = None) 
     base = constant.reference if reference is None else reference
     if constant.role == "bias":
         gain = _common(base, constant.candidate)
-        fits = constant.reference.size > 1 and unexplained(base * gain, constant.candidate) <= UNEXPLAINED
+        fits = (
+            constant.reference.size > 1
+            and abs(gain) >= LOST
+            and unexplained(base * gain, constant.candidate) <= UNEXPLAINED
+        )
         return np.array([gain]) if fits else None
     if axis is None and not np.any(base):
         return None
     ours, theirs = (by_channel(a, axis) for a in (base, constant.candidate))
     if ours.shape[1] < 2 or not np.all(np.isfinite(theirs)):
         return None
+    allowed = max(UNEXPLAINED, 4 * misfit.rounding)
+    common = _common(ours, theirs)
+    if abs(common - 1) > LEAST_GAIN and abs(common) >= LOST and unexplained(ours * common, theirs) <= allowed:
+        return np.full(len(ours), common)
     gains = np.array([_common(a, b) for a, b in zip(ours, theirs, strict=True)])
     scaled = ours * gains[:, None]
-    if unexplained(scaled, theirs) > max(UNEXPLAINED, 4 * misfit.rounding):
+    if np.any(np.abs(gains) < LOST) or unexplained(scaled, theirs) > allowed:
         return None
     off = np.abs(gains - 1) > LEAST_GAIN
     energy = (theirs**2).sum(axis=1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.channel_maps import in_axis
-from analyzers.constant_errors import Misfit, by_channel, misfits
+from analyzers.constant_errors import Misfit, by_channel, decibels, misfits
 from analyzers.evidence import ConstantPair, Evidence
 from analyzers.levels import limits_of
 from analyzers.records import Quantization
@@ -16,12 +17,15 @@ from analyzers.suspicions import Change, Detector, Repair, Source, Suspicion
 from analyzers.weight_forms import blocked, per_channel
 from analyzers.wrong_constants import MOST_NAMED
 
-# Four bits with one scale per row of a hundred or a thousand normal values keep 16 to 20 dB.
+# What a weight of eight bits loses where single large values leave the rest few levels: its bulk keeps less.
 LEAST_DB = 15.0
-# The largest of a thousand normal values is 3.3 times their root mean square, of a million 5.
-OUTLIER = 5.5
+# Four bits with one scale per row of a hundred or a thousand normal values keep 16 to 20 dB: worth a look.
+LEAST_DB_OF_FEW_BITS = 20.0
+# The largest of a thousand normal values is 3.5 times the size of their bulk, of a million 6.
+OUTLIER = 6.0
+_BULK = 3.0  # times the median magnitude, that is twice the root mean square of normal values
 _BLOCKS = (32, 16)
-_LOW_BITS = 6
+_FEW_BITS = 6
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
@@ -30,10 +34,33 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         stored = misfit.constant.quantization
         if misfit.constant.role != "weight" or stored is None or misfit.is_beyond:
             continue
-        crests = _crests(misfit)
-        has_own_scales = stored.scale.ndim > 0 or _bits(stored) <= _LOW_BITS
-        if misfit.sqnr_db < LEAST_DB and has_own_scales and crests is not None:
-            yield _suspicion(misfit, crests)
+        if misfit.constant.channel_axis is None or misfit.constant.reference.ndim < 2:
+            continue
+        has_few_bits = _bits(stored) <= _FEW_BITS
+        if not has_few_bits and stored.scale.ndim == 0:
+            continue
+        bulk = bulk_of(misfit.constant)
+        kept = _kept_db(misfit, bulk)
+        if kept < (LEAST_DB_OF_FEW_BITS if has_few_bits else LEAST_DB):
+            yield _suspicion(misfit, bulk, kept)
+
+
+def bulk_of(constant: ConstantPair) -> NDArray[np.float64]:
+    """Return the root mean square of each output channel without its zeros and its few large values."""
+    rows = np.abs(by_channel(constant.reference, constant.channel_axis))
+    rows = np.where(rows > 0, rows, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows without a single value
+        limit = _BULK * np.nanmedian(rows, axis=1, keepdims=True)
+        bulk = np.sqrt(np.nanmean(np.where(rows <= limit, rows, np.nan) ** 2, axis=1))
+    return np.asarray(np.nan_to_num(bulk))
+
+
+def _kept_db(misfit: Misfit, bulk: NDArray[np.float64]) -> float:
+    """Return signal to noise of the bulk of all channels, in dB."""
+    noise = float((misfit.error**2).mean())
+    signal = float((bulk**2).mean())
+    return decibels(noise / signal) if signal > 0 else 200.0
 
 
 def _bits(stored: Quantization) -> int:
@@ -41,27 +68,19 @@ def _bits(stored: Quantization) -> int:
     return 32 if limits is None else int(limits[1] - limits[0] + 1).bit_length() - 1
 
 
-def _crests(misfit: Misfit) -> NDArray[np.float64] | None:
-    """Return the largest value of each output channel over its root mean square."""
-    constant = misfit.constant
-    if constant.channel_axis is None:
-        return None
-    rows = by_channel(constant.reference, constant.channel_axis)
-    size = np.sqrt((rows**2).mean(axis=1))
-    return np.asarray(np.abs(rows).max(axis=1) / np.where(size > 0, size, np.inf))
-
-
-def _suspicion(misfit: Misfit, crests: NDArray[np.float64]) -> Suspicion:
+def _suspicion(misfit: Misfit, bulk: NDArray[np.float64], kept: float) -> Suspicion:
     constant = misfit.constant
     stored = constant.quantization
     assert stored is not None
+    largest = np.abs(by_channel(constant.reference, constant.channel_axis)).max(axis=1)
+    crests = largest / np.where(bulk > 0, bulk, np.inf)
     far = np.flatnonzero(crests >= OUTLIER)
     far = far[np.argsort(-crests[far])]
     bits = _bits(stored)
     if far.size:
         why = (
             f"{far.size} of {crests.size} output channels hold values of up to {crests.max():.0f} times "
-            "their root mean square"
+            "the size of the rest"
         )
     else:
         why = "no single values stand out"
@@ -69,15 +88,18 @@ def _suspicion(misfit: Misfit, crests: NDArray[np.float64]) -> Suspicion:
         cause="weight_outlier_low_bits",
         layers=(constant.layer,),
         sources=(Source("weight", constant.node),),
-        message=(f"The weight of '{constant.node}' has {bits} bits and keeps {misfit.sqnr_db:.1f} dB: {why}"),
+        message=(
+            f"The weight of '{constant.node}' has {bits} bits, which keep {kept:.1f} dB of its bulk: {why}"
+        ),
         evidence={
             "node": constant.node,
             "bits": bits,
             "block_size": stored.block_size,
+            "bulk_sqnr_db": kept,
             "weight_sqnr_db": misfit.sqnr_db,
             "channels": tuple(int(i) for i in far[:MOST_NAMED]),
-            "largest_over_rms": float(crests.max()),
-            "median_largest_over_rms": float(np.median(crests)),
+            "largest_over_bulk": float(crests.max()),
+            "median_largest_over_bulk": float(np.median(crests)),
         },
         fix="Give this weight smaller blocks, else eight bits",
         specificity=58 if far.size else 40,
