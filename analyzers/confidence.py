@@ -51,6 +51,8 @@ def with_statistics(
     if proven and undecided:
         kept = frozenset(proven) | (frozenset(forced) & whole)
         smaller, trials = yield from _proven_set(claims, score, kept, frozenset(forced), affordable)
+        known = {trial.fallback for trial in result.trials}
+        trials = tuple(trial for trial in trials if trial.fallback not in known)
     every = (*result.trials, *trials)
     statistics = Statistics(
         confidence=1.0 - claims.missing(whole, result.score),
