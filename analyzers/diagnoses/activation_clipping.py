@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from analyzers.evidence import Evidence, Store
 from analyzers.records import Fact, Quantization
+from analyzers.store_families import Family, families, for_all
 from analyzers.store_noise import Noise, StoreNoise, isolated_db, other_writings, store_noise
 from analyzers.store_ranges import (
     BETWEEN_0_AND_1,
     Range,
     culprit,
     op_type_of,
-    own_stores,
     range_in,
     range_of,
     range_repairs,
     seen_range,
     step_of,
 )
-from analyzers.suspicions import Detector, Source, Suspicion
+from analyzers.suspicions import Detector, Suspicion
 
 # Ranges cut at a percentile or for the least squared error clip a little on purpose; what they lose lies
 # about 30 dB under the signal. Clipping above this line is more than that.
@@ -34,15 +34,16 @@ SAMPLE_DB = 20.0
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores whose isolated error is mostly clipped values."""
-    for store in own_stores(evidence):
+    for family in families(evidence):
+        store = family.head
         seen = seen_range(evidence, store.tensor)
         if seen is None:
             continue
         if _exceeds(seen, store.quantization) and not isolated_db(evidence, store.tensor) >= HARM_DB:
-            yield from _judge(evidence, store, seen, culprit(evidence, store), None)
+            yield from _judge(evidence, family, seen, culprit(evidence, store), None)
         for layer, written in other_writings(store).items():
             if _exceeds(seen, written):
-                yield from _judge(evidence, store, seen, layer, written)
+                yield from _judge(evidence, family, seen, layer, written)
 
 
 def _exceeds(seen: Range, quantization: Quantization) -> bool:
@@ -53,8 +54,9 @@ def _exceeds(seen: Range, quantization: Quantization) -> bool:
 
 
 def _judge(
-    evidence: Evidence, store: Store, seen: Range, layer: str, written: Quantization | None
+    evidence: Evidence, family: Family, seen: Range, layer: str, written: Quantization | None
 ) -> Iterator[Suspicion]:
+    store = family.head
     found = store_noise(evidence, store, quantization=written)
     held = range_of(written or store.quantization)
     if found is None or held is None:
@@ -69,7 +71,7 @@ def _judge(
     yield Suspicion(
         cause="activation_clipping",
         layers=(layer,),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"'{store.tensor}'{where} is stored with the range {held.words()} but has values from "
             f"{seen.words()}: {share:.2%} of them are clipped, which is {whole.clipped / whole.noise:.0%} "
@@ -91,7 +93,7 @@ def _judge(
         fix=_fix(evidence, store, affected),
         specificity=60,
         is_fault=whole.clipping_db < GROSS_DB,
-        repairs=range_repairs(evidence, store),
+        repairs=for_all(family, range_repairs(evidence, store)),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.evidence import Evidence, Look, Store
+from analyzers.store_families import Family, families, for_all
 from analyzers.store_noise import decibels
 from analyzers.store_ranges import (
     Range,
@@ -17,11 +18,10 @@ from analyzers.store_ranges import (
     bits_of,
     culprit,
     op_type_of,
-    own_stores,
     range_of,
     step_of,
 )
-from analyzers.suspicions import Detector, Repair, Source, Suspicion
+from analyzers.suspicions import Detector, Repair, Suspicion
 
 # Channels of trained networks differ by four to six; with eight times the others' largest value the others
 # lose three bits.
@@ -50,12 +50,12 @@ class _Outliers:
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores whose other channels are starved by a few."""
-    coarse = [s for s in own_stores(evidence) if _coarseness(evidence, s) > 0]
-    coarse.sort(key=lambda s: -_coarseness(evidence, s))
-    for store in coarse[:_LOOKS]:
-        found = _outliers(evidence.look(store.tensor))
+    coarse = [f for f in families(evidence) if _coarseness(evidence, f.head) > 0]
+    coarse.sort(key=lambda f: -_coarseness(evidence, f.head))
+    for family in coarse[:_LOOKS]:
+        found = _outliers(evidence.look(family.head.tensor))
         if found is not None and found.others_db < HARM_DB:
-            yield _suspicion(evidence, store, found)
+            yield _suspicion(evidence, family, found)
 
 
 def _coarseness(evidence: Evidence, store: Store) -> float:
@@ -116,7 +116,8 @@ def _others_db(looks: Sequence[Look], axis: int, others: NDArray[np.bool_]) -> f
     return decibels(signal, noise)
 
 
-def _suspicion(evidence: Evidence, store: Store, found: _Outliers) -> Suspicion:
+def _suspicion(evidence: Evidence, family: Family, found: _Outliers) -> Suspicion:
+    store = family.head
     step = step_of(store.quantization) or 1.0
     held = range_of(store.quantization)
     tail = evidence.anatomy[store.tensor].tail
@@ -131,7 +132,7 @@ def _suspicion(evidence: Evidence, store: Store, found: _Outliers) -> Suspicion:
     return Suspicion(
         cause="activation_outlier_channel",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"{len(found.channels)} of {found.size} channels of '{store.tensor}' (axis {found.axis}: "
             f"{names}) reach {found.largest:.3g} and set the range; the others stay under "
@@ -154,7 +155,7 @@ def _suspicion(evidence: Evidence, store: Store, found: _Outliers) -> Suspicion:
             "tensor in 16 bits or in float"
         ),
         specificity=62,
-        repairs=tuple(repairs),
+        repairs=for_all(family, repairs),
     )
 
 

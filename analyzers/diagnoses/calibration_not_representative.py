@@ -8,7 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from analyzers.diagnoses import input_range
 from analyzers.evidence import Evidence, Store
+from analyzers.records import INPUT_LAYER
 from analyzers.store_noise import own_db, store_noise
 from analyzers.store_ranges import (
     Range,
@@ -48,12 +50,30 @@ class _Fit:
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
-    """Suspect the calibration where most stores by themselves clip heavily, or starve their values."""
+    """Suspect the calibration where most stores by themselves clip heavily or starve their values.
+
+    The range of an input says so alone: nothing but the calibration data made it. Behind normalizations and
+    bounded activations the ranges look alike whatever the data were.
+    """
     fits = [fit for store in own_stores(evidence) if (fit := _fit(evidence, store)) is not None]
     for direction in ("narrow", "wide"):
         bad = [fit for fit in fits if fit.direction == direction]
         if len(bad) >= FEWEST and len(bad) >= MOST * len(fits):
-            yield _suspicion(evidence, fits, bad, direction)
+            yield _suspicion(evidence, fits, bad, direction, own_stores(evidence))
+        elif any(_is_telling(evidence, fit) for fit in bad) and not _is_preprocessing(evidence):
+            yield _suspicion(evidence, fits, bad, direction, [fit.store for fit in bad])
+
+
+def _is_telling(evidence: Evidence, fit: _Fit) -> bool:
+    """Tell whether it is an input whose range the calibration made: the given set, if any, has it."""
+    factor = _calibrated_factor(evidence, fit.store)
+    is_calibrated = factor is None or not 1 / FACTOR < factor < FACTOR
+    return fit.store.layer == INPUT_LAYER and is_calibrated
+
+
+def _is_preprocessing(evidence: Evidence) -> bool:
+    """Tell whether an input's range is that of another usual normalization, which explains more."""
+    return any(True for _ in input_range.find(evidence))
 
 
 def _fit(evidence: Evidence, store: Store) -> _Fit | None:
@@ -84,7 +104,11 @@ def _clipped_fraction(evidence: Evidence, store: Store) -> float:
 
 
 def _suspicion(
-    evidence: Evidence, fits: Sequence[_Fit], bad: Sequence[_Fit], direction: Direction
+    evidence: Evidence,
+    fits: Sequence[_Fit],
+    bad: Sequence[_Fit],
+    direction: Direction,
+    stores: Sequence[Store],
 ) -> Suspicion:
     used = np.array([fit.used for fit in fits])
     clipped = np.array([fit.clipped for fit in fits])
@@ -99,14 +123,19 @@ def _suspicion(
             f"{len(bad)} of {len(fits)} stored ranges are far too wide: the median tensor uses {middle:.2%} "
             f"of its range"
         )
+    inputs = "".join(
+        f"input '{fit.store.tensor}' spans {fit.used:.2g} times its range; "
+        for fit in bad
+        if fit.store.layer == INPUT_LAYER
+    )
     dead = [store for store in own_stores(evidence) if was_inactive(evidence, store)]
     return Suspicion(
         cause="calibration_not_representative",
         layers=tuple(dict.fromkeys(culprit(evidence, store) for store in dead)),
-        sources=tuple(Source("store", store.tensor) for store in own_stores(evidence)),
+        sources=tuple(Source("store", store.tensor) for store in stores),
         message=(
-            f"The calibration data do not match the evaluation data: {how}{_against_calibration(evidence)}"
-            f"{_never_active(dead)}"
+            f"The calibration data do not match the evaluation data: {inputs}{how}"
+            f"{_against_calibration(evidence)}{_never_active(dead)}"
         ),
         evidence={
             "direction": f"too {direction}",
@@ -143,14 +172,15 @@ def _fix(dead: Sequence[Store]) -> str:
 
 
 def _calibrated_factors(evidence: Evidence) -> list[float]:
-    """Return how many times wider the calibrated range of each tensor is than the one seen."""
-    factors = []
-    for store in own_stores(evidence):
-        found = range_in(evidence.calibration.get(store.tensor))
-        seen = seen_range(evidence, store.tensor)
-        if found is not None and seen is not None and seen.span > 0:
-            factors.append(found.span / seen.span)
-    return factors
+    factors = (_calibrated_factor(evidence, store) for store in own_stores(evidence))
+    return [factor for factor in factors if factor is not None]
+
+
+def _calibrated_factor(evidence: Evidence, store: Store) -> float | None:
+    """Return how many times wider the calibrated range of a tensor is than the one seen."""
+    found = range_in(evidence.calibration.get(store.tensor))
+    seen = seen_range(evidence, store.tensor)
+    return None if found is None or seen is None or seen.span == 0 else found.span / seen.span
 
 
 def _against_calibration(evidence: Evidence) -> str:

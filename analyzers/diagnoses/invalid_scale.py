@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.evidence import ConstantPair, Evidence, Store
-from analyzers.store_ranges import culprit, own_stores, range_repairs
+from analyzers.evidence import ConstantPair, Evidence
+from analyzers.store_families import Family, families, for_all, spoiled_biases, with_biases
+from analyzers.store_ranges import culprit, range_repairs
 from analyzers.suspicions import Detector, Source, Suspicion
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
@@ -16,16 +17,23 @@ _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect every store and constant with such a scale."""
-    for store in own_stores(evidence):
-        scales = [store.quantization.scale, *(r.quantization.scale for r in store.readers)]
-        fault = next((f for f in map(fault_of, scales) if f), "")
-        if fault:
-            yield _store(evidence, store, fault)
+    for family in families(evidence):
+        scales = [r.quantization.scale for store in family.stores for r in store.readers]
+        faults = [fault_of(scale) for scale in (family.head.quantization.scale, *scales)]
+        if any(faults):
+            yield _store(evidence, family, next(fault for fault in faults if fault))
     for constant in evidence.constants:
         stored = constant.quantization
         fault = "" if stored is None else fault_of(stored.scale)
         if fault and constant.role in ("weight", "bias") and np.any(constant.reference):
+            if constant.role == "bias" and _has_it_from_input(constant):
+                continue
             yield _constant(constant, fault)
+
+
+def _has_it_from_input(constant: ConstantPair) -> bool:
+    """Tell whether a bias has a bad scale only because the store that its operator reads has one."""
+    return constant.input_scale is not None and fault_of(np.asarray(constant.input_scale)) != ""
 
 
 def fault_of(scale: NDArray[np.float32]) -> str:
@@ -39,17 +47,19 @@ def fault_of(scale: NDArray[np.float32]) -> str:
     return next((name for name, found in kinds.items() if np.any(found)), "")
 
 
-def _store(evidence: Evidence, store: Store, fault: str) -> Suspicion:
+def _store(evidence: Evidence, family: Family, fault: str) -> Suspicion:
+    store = family.head
+    biases = spoiled_biases(evidence, family.stores)
     return Suspicion(
         cause="invalid_scale",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=(*family.sources, *biases),
         message=f"'{store.tensor}', made by '{store.node}', is stored with a {fault} scale",
         evidence={"tensor": store.tensor, "producer": store.node, "fault": fault},
         fix="Calibrate this tensor again; let the toolchain hold to a smallest range",
         specificity=95,
         is_fault=True,
-        repairs=range_repairs(evidence, store),
+        repairs=with_biases(for_all(family, range_repairs(evidence, store)), biases),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from analyzers.evidence import Evidence, Store
+from analyzers.evidence import Evidence
+from analyzers.store_families import Family, families, for_all
 from analyzers.store_noise import own_db
-from analyzers.store_ranges import bits_of, culprit, own_stores, range_of, range_repairs, seen_range
-from analyzers.suspicions import Detector, Source, Suspicion
+from analyzers.store_ranges import bits_of, culprit, range_of, range_repairs, seen_range
+from analyzers.suspicions import Detector, Suspicion
 
 # More narrow tensors than this are a choice of mixed precision, not a hole in it.
 MOST_NARROW = 1 / 4
@@ -16,25 +17,27 @@ MOST_NARROW = 1 / 4
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect the few stores whose type is narrower than the usual one."""
-    widths = {store.tensor: bits_of(store.quantization) for store in own_stores(evidence)}
+    found = families(evidence)
+    widths = {family.head.tensor: bits_of(family.head.quantization) for family in found}
     counts = Counter(width for width in widths.values() if width is not None)
     if len(counts) < 2:
         return
     usual = max(counts, key=lambda width: (counts[width], width))
-    narrow = [s for s in own_stores(evidence) if (widths[s.tensor] or usual) < usual]
+    narrow = [f for f in found if (widths[f.head.tensor] or usual) < usual]
     if 0 < len(narrow) <= MOST_NARROW * counts.total():
-        for store in narrow:
-            yield _suspicion(evidence, store, usual, counts[usual])
+        for family in narrow:
+            yield _suspicion(evidence, family, usual, counts[usual])
 
 
-def _suspicion(evidence: Evidence, store: Store, usual: int, others: int) -> Suspicion:
+def _suspicion(evidence: Evidence, family: Family, usual: int, others: int) -> Suspicion:
+    store = family.head
     bits = bits_of(store.quantization) or 0
     held, seen = range_of(store.quantization), seen_range(evidence, store.tensor)
     used = held.span and seen.span / held.span if held is not None and seen is not None else float("nan")
     return Suspicion(
         cause="mixed_precision_hole",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"'{store.tensor}' is stored in {bits} bits ({store.quantization.dtype}) among {others} tensors "
             f"of {usual} bits; it uses {used:.1%} of its range"
@@ -49,7 +52,7 @@ def _suspicion(evidence: Evidence, store: Store, usual: int, others: int) -> Sus
         },
         fix=f"Store it in {usual} bits like the others",
         specificity=78,
-        repairs=tuple(reversed(range_repairs(evidence, store))),
+        repairs=for_all(family, range_repairs(evidence, store)[::-1]),
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from analyzers.evidence import Evidence, Store
 from analyzers.records import Fact
+from analyzers.store_families import Family, families, for_all
 from analyzers.store_noise import own_db
 from analyzers.store_ranges import (
     Range,
     add_repair,
     bits_of,
     culprit,
-    own_stores,
     range_in,
     range_of,
     range_repairs,
@@ -20,7 +20,7 @@ from analyzers.store_ranges import (
     step_of,
     usual_use,
 )
-from analyzers.suspicions import Detector, Repair, Source, Suspicion
+from analyzers.suspicions import Detector, Repair, Suspicion
 
 # A symmetric store of a ReLU's output uses half of its range, a power-of-two scale half of that, and new
 # samples may be smaller than those of the calibration. Less than an eighth is none of these.
@@ -38,18 +38,20 @@ FEW_LEVELS = 32.0
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores that use little of their range, and ranges that few far values set."""
     usual = usual_use(evidence)
-    for store in own_stores(evidence):
+    for family in families(evidence):
+        store = family.head
         held, seen = range_of(store.quantization), seen_range(evidence, store.tensor)
         loss = own_db(evidence, store.tensor)
         if held is None or seen is None or seen.span == 0 or loss >= HARM_DB:
             continue
         if seen.span < min(LEAST_USED, USUAL * usual) * held.span:
-            yield _too_wide(evidence, store, held, seen, loss)
+            yield _too_wide(evidence, family, held, seen, loss)
         elif _is_stretched(evidence, store):
-            yield _stretched(evidence, store, held, loss)
+            yield _stretched(evidence, family, held, loss)
 
 
-def _too_wide(evidence: Evidence, store: Store, held: Range, seen: Range, loss: float) -> Suspicion:
+def _too_wide(evidence: Evidence, family: Family, held: Range, seen: Range, loss: float) -> Suspicion:
+    store = family.head
     levels = seen.span / (step_of(store.quantization) or 1.0)
     facts: dict[str, Fact] = {
         "tensor": store.tensor,
@@ -65,7 +67,7 @@ def _too_wide(evidence: Evidence, store: Store, held: Range, seen: Range, loss: 
     return Suspicion(
         cause="range_too_wide",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"'{store.tensor}' is stored with the range {held.words()} but has values from {seen.words()} "
             f"only: {seen.span / held.span:.1%} of the range, {levels:.0f} levels"
@@ -73,7 +75,7 @@ def _too_wide(evidence: Evidence, store: Store, held: Range, seen: Range, loss: 
         evidence=facts,
         fix=f"Store it with the range {seen.words()}; else in 16 bits",
         specificity=45,
-        repairs=range_repairs(evidence, store),
+        repairs=for_all(family, range_repairs(evidence, store)),
     )
 
 
@@ -82,7 +84,8 @@ def _is_stretched(evidence: Evidence, store: Store) -> bool:
     return tail.max >= STRETCHED * tail.p999 > 0 and tail.levels_for_99 < FEW_LEVELS
 
 
-def _stretched(evidence: Evidence, store: Store, held: Range, loss: float) -> Suspicion:
+def _stretched(evidence: Evidence, family: Family, held: Range, loss: float) -> Suspicion:
+    store = family.head
     tail = evidence.anatomy[store.tensor].tail
     repairs: list[Repair] = []
     cut = Range(max(held.low, -tail.p999), min(held.high, tail.p999))
@@ -92,7 +95,7 @@ def _stretched(evidence: Evidence, store: Store, held: Range, loss: float) -> Su
     return Suspicion(
         cause="range_too_wide",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"A few far values set the range of '{store.tensor}': it reaches {tail.max:.3g}, 99.9 % of the "
             f"values stay under {tail.p999:.3g}, and 99 % share {tail.levels_for_99:.0f} levels"
@@ -108,7 +111,7 @@ def _stretched(evidence: Evidence, store: Store, held: Range, loss: float) -> Su
         },
         fix=f"Cut the range at a percentile ({tail.p999:.3g} holds 99.9 %), or store it in 16 bits",
         specificity=44,
-        repairs=tuple(repairs),
+        repairs=for_all(family, repairs),
     )
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.evidence import Evidence, Store
+from analyzers.evidence import Evidence
+from analyzers.store_families import Family, families, for_all
 from analyzers.store_noise import StoreNoise, store_noise
 from analyzers.store_ranges import (
     culprit,
     op_type_of,
-    own_stores,
     range_repairs,
     seen_range,
     step_of,
 )
-from analyzers.suspicions import Detector, Source, Suspicion
+from analyzers.suspicions import Detector, Suspicion
 
 # 8 bits over a bell-shaped tensor put about 1 % of the values under half a step, over exponential ones (ReLU
 # after ReLU) up to a fifth; only beyond that is it worth a look at the values.
@@ -26,16 +26,18 @@ LEAST_MASS = 0.1
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores in which much of the tensor becomes zero."""
-    for store in own_stores(evidence):
+    for family in families(evidence):
+        store = family.head
         anatomy = evidence.anatomy.get(store.tensor)
         if anatomy is None or not anatomy.tail.under_half_step >= LEAST_UNDER:
             continue
         found = store_noise(evidence, store)
         if found is not None and found.whole.vanished >= LEAST_MASS * found.whole.mass > 0:
-            yield _suspicion(evidence, store, found)
+            yield _suspicion(evidence, family, found)
 
 
-def _suspicion(evidence: Evidence, store: Store, found: StoreNoise) -> Suspicion:
+def _suspicion(evidence: Evidence, family: Family, found: StoreNoise) -> Suspicion:
+    store = family.head
     whole, step = found.whole, step_of(store.quantization) or 0.0
     tail = evidence.anatomy[store.tensor].tail
     seen = seen_range(evidence, store.tensor)
@@ -50,7 +52,7 @@ def _suspicion(evidence: Evidence, store: Store, found: StoreNoise) -> Suspicion
     return Suspicion(
         cause="resolution_underflow",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=family.sources,
         message=(
             f"'{store.tensor}' {how}: {tail.under_half_step:.0%} of its values are under half a step "
             f"({step / 2:.3g}){extremes}"
@@ -69,7 +71,7 @@ def _suspicion(evidence: Evidence, store: Store, found: StoreNoise) -> Suspicion
         fix="Store it with the range that it really has, not a wider or fixed one; else in 16 bits or float",
         specificity=56,
         is_fault=is_erased,
-        repairs=range_repairs(evidence, store),
+        repairs=for_all(family, range_repairs(evidence, store)),
     )
 
 

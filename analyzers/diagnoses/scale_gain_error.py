@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyzers.evidence import Evidence, Reader, Store
-from analyzers.store_ranges import culprit, own_stores, same_parameters
+from analyzers.store_families import spoiled_biases, with_biases
+from analyzers.store_ranges import culprit, same_parameters
 from analyzers.suspicions import Detector, Source, Suspicion
 
 # Scales that were written down with few digits differ by less; half a percent is already -46 dB.
@@ -16,7 +17,7 @@ TOLERANCE = 5e-3
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores whose readers use another scale."""
-    for store in own_stores(evidence):
+    for store in evidence.stores.values():
         readers = [r for r in store.readers if abs(gain_of(r) - 1) > TOLERANCE]
         if readers:
             yield _suspicion(evidence, store, readers)
@@ -34,13 +35,14 @@ def gain_of(reader: Reader) -> float:
 
 
 def _suspicion(evidence: Evidence, store: Store, readers: list[Reader]) -> Suspicion:
+    biases = spoiled_biases(evidence, [store])
     gain = gain_of(readers[0])
     names = tuple(r.node or "the output" for r in readers)
     written, read = readers[0].written.scale, readers[0].quantization.scale
     return Suspicion(
         cause="scale_gain_error",
         layers=(culprit(evidence, store),),
-        sources=(Source("store", store.tensor),),
+        sources=(Source("store", store.tensor), *biases),
         message=(
             f"'{store.tensor}' is written with the scale {_words(written)} and read with {_words(read)} by "
             f"{', '.join(names)}: a gain of {gain:.4g}, to which cosine is blind"
@@ -56,7 +58,7 @@ def _suspicion(evidence: Evidence, store: Store, readers: list[Reader]) -> Suspi
         fix="Read the tensor with the scale that it is written with",
         specificity=90,
         is_fault=True,
-        repairs=(same_parameters(store),),
+        repairs=with_biases((same_parameters(store),), biases),
     )
 
 

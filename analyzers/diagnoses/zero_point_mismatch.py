@@ -9,7 +9,7 @@ import numpy as np
 from analyzers.evidence import Evidence, Reader, Store
 from analyzers.levels import limits_of
 from analyzers.records import Quantization
-from analyzers.store_ranges import culprit, own_stores, range_repairs, same_parameters
+from analyzers.store_ranges import culprit, range_repairs, same_parameters
 from analyzers.suspicions import Detector, Source, Suspicion
 
 # The distance of the same code seen as an unsigned and as a signed byte.
@@ -18,7 +18,7 @@ SIGN_OFFSET = 128
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect stores whose readers use another zero point, and zero points outside their type."""
-    for store in own_stores(evidence):
+    for store in evidence.stores.values():
         readers = [r for r in store.readers if _differs(r)]
         if readers:
             yield _mismatch(evidence, store, readers)
