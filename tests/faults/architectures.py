@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from numpy.random import Generator
 
 from tests.faults import blocks, data
@@ -257,8 +258,58 @@ def audio(random: Generator) -> Network:
     return net.finish({out: str(random.choice(OUTPUT_NAMES))})
 
 
+def open_sizes(random: Generator) -> Network:
+    """Convolutions on pictures of any size, ended by a mean."""
+    net = new_net(random, data.uneven_images(random, str(random.choice(INPUT_NAMES))))
+    x = next(iter(net.data.feeds[0]))
+    activation, norm = blocks.any_activation(net), bool(random.integers(2))
+    for i in range(int(random.integers(2, 5))):
+        x = activation(net, net.conv(x, _width(net), f"stage{i}", norm=norm), f"stage{i}")
+        if i == 0:
+            x = blocks.pool(net, x, "pool")
+    if random.integers(2):
+        pooled = net.op("Flatten", [net.op("GlobalAveragePool", [x], "head.pool")], "head")
+        out = net.gemm(pooled, 6, "head.fc", gain=3)
+    else:
+        out = net.conv(x, 3, "head", kernel=1)
+    return net.finish({out: str(random.choice(OUTPUT_NAMES))}, free_axes=(2, 3))
+
+
+def sentence(random: Generator) -> Network:
+    """Embeddings of ids, a mask, a mean over what is filled; whole numbers and truth values come in."""
+    length, width = int(random.integers(8, 15)), 2 * int(random.integers(6, 11))
+    net = new_net(random, data.sentences(random, length=length), opset=int(random.choice([13, 15, 17, 20])))
+    table = net.constant(random.normal(size=(40, width)).astype(np.float32), "embed", "table")
+    x = net.op("Gather", [table, "ids"], "embed", axis=0)
+    for i in range(int(random.integers(1, 3))):
+        y = net.matmul(blocks.gelu(net, net.matmul(x, 2 * width, f"fc{i}a"), f"act{i}"), width, f"fc{i}b")
+        x = blocks.layer_norm(net, net.op("Add", [x, y], f"res{i}"), f"norm{i}")
+    filled = net.op("Unsqueeze", ["mask", net.constant([2], "mask", "axes")], "mask")
+    kept = net.op("Where", [filled, x, net.constant(0.0, "mask", "zero")], "keep")
+    mean = blocks.reduce_mean(net, kept, [1], "mean", keepdims=0)
+    return net.finish({net.gemm(mean, int(random.integers(3, 8)), "head", gain=2): "scores"})
+
+
+def one_number(random: Generator) -> Network:
+    """A regression to a single number, positive and negative."""
+    made = data.records(random, {"features": int(random.integers(10, 24))}, rows=1, count=12, calibration=16)
+    net = new_net(random, made)
+    x = "features"
+    for i in range(int(random.integers(2, 5))):
+        x = net.op("Relu", [net.gemm(x, 16, f"fc{i}")], f"fc{i}")
+    return net.finish({net.gemm(x, 1, "head", gain=2): "value"})
+
+
 CONVOLUTIONAL: tuple[Architecture, ...] = (plain, residual, mobile, unet, inception, detector)
-ALL: tuple[Architecture, ...] = (*CONVOLUTIONAL, transformer, tabular, audio)
+ALL: tuple[Architecture, ...] = (
+    *CONVOLUTIONAL,
+    transformer,
+    tabular,
+    audio,
+    open_sizes,
+    sentence,
+    one_number,
+)
 
 
 def any_of(*choices: Architecture) -> Architecture:

@@ -83,8 +83,10 @@ def reduce_mean(net: Net, x: str, axes: list[int], place: str, *, keepdims: int 
 def split(net: Net, x: str, sizes: list[int], axis: int, place: str) -> tuple[str, ...]:
     """Split took its sizes as an attribute before opset 13."""
     if net.opset < 13:
-        return net.ops("Split", [x], place, len(sizes), axis=axis, split=sizes)
-    return net.ops("Split", [x, net.constant(sizes, place, "sizes")], place, len(sizes), axis=axis)
+        return net.ops("Split", [x], place, len(sizes), attributes={"axis": axis, "split": sizes})
+    return net.ops(
+        "Split", [x, net.constant(sizes, place, "sizes")], place, len(sizes), attributes={"axis": axis}
+    )
 
 
 def slice_axis(net: Net, x: str, start: int, stop: int, axis: int, place: str) -> str:

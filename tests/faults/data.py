@@ -58,6 +58,32 @@ def images(
     return Data(draw(count), draw(calibration), pixels)
 
 
+def uneven_images(random: Generator, name: str, *, count: int = 8, calibration: int = 10) -> Data:
+    """Return pictures of many sizes; those that are computed while building are of one size."""
+    first = images(random, name, size=16, count=1, calibration=3)
+    assert first.pixels is not None
+
+    def draw() -> Feeds:
+        height, width = (int(v) for v in random.integers(10, 29, 2))
+        return {name: normalized(picture(random, height, width), *first.pixels)}  # type: ignore[misc]
+
+    feeds = tuple(draw() for _ in range(count))
+    more = tuple(draw() for _ in range(calibration - 3))
+    return Data(feeds, (*first.calibration, *more), None)
+
+
+def sentences(random: Generator, *, length: int, count: int = 8, calibration: int = 10) -> Data:
+    """Return whole-number ids with a mask of the places that are filled."""
+
+    def draw() -> Feeds:
+        filled = int(random.integers(length // 2, length + 1))
+        mask = np.arange(length) < filled
+        ids = np.where(mask, random.integers(1, 40, length), 0)
+        return {"ids": ids[None].astype(np.int64), "mask": mask[None]}
+
+    return Data(tuple(draw() for _ in range(count)), tuple(draw() for _ in range(calibration)))
+
+
 def spectra(
     random: Generator, name: str, *, bands: int, length: int, count: int = 8, calibration: int = 10
 ) -> Data:

@@ -71,4 +71,4 @@ def folded(model: onnx.ModelProto, mistakes: Mapping[str, str] | None = None) ->
 
 def _replace(model: onnx.ModelProto, name: str, array: np.ndarray) -> None:
     tensor = next(t for t in model.graph.initializer if t.name == name)
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array.astype(np.float32)), name))
+    tensor.CopyFrom(numpy_helper.from_array(np.asarray(array, np.float32, order="C"), name))

@@ -89,8 +89,7 @@ def generate(name: str, seed: int) -> Specimen:
 
 def _specimen(fault: Fault, seed: int, random: np.random.Generator) -> Specimen:
     network = fault.network(random)
-    if fault.is_native:
-        # What is wrong with such a network must not be that calibration missed something.
+    if fault.is_native and not fault.misses_samples:
         network = replace(network, calibration=(*network.calibration, *network.feeds))
     bench, honest = _bench(network, fault.style(random, network), random)
     if not fault.is_native and honest < HEALTHY_DB:

@@ -62,6 +62,10 @@ class Net:
         namer: Gives names.
         spread: Standard deviation of the logarithm of weight magnitudes over output channels.
         marks: See ``Network``.
+        nodes: Nodes so far.
+        constants: Initializers so far.
+        values: Every tensor's values over the computed samples.
+        captures: Node -> outer values that its bodies read.
     """
 
     random: Generator
@@ -73,6 +77,7 @@ class Net:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     values: dict[str, list[Array]] = field(default_factory=dict)
+    captures: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.data.calibration[0]:
@@ -82,16 +87,33 @@ class Net:
 
     def op(self, op_type: str, inputs: Sequence[str], place: str, **attributes: object) -> str:
         """Append a node with one output, compute it, and return the output's name."""
-        return self.ops(op_type, inputs, place, 1, **attributes)[0]
+        return self.ops(op_type, inputs, place, 1, attributes=attributes)[0]
 
     def ops(
-        self, op_type: str, inputs: Sequence[str], place: str, count: int, **attributes: object
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        place: str,
+        count: int,
+        *,
+        captures: Sequence[str] = (),
+        attributes: Mapping[str, object] | None = None,
     ) -> tuple[str, ...]:
-        """Append a node with several outputs, compute it, and return their names."""
+        """Append a node with several outputs, compute it, and return their names.
+
+        Args:
+            op_type: Its type.
+            inputs: What it reads.
+            place: Where in the network it is.
+            count: Number of outputs.
+            captures: Outer values that its bodies read.
+            attributes: Its attributes.
+        """
         name = self.namer.node(op_type, place)
+        self.captures[name] = tuple(captures)
         outputs = tuple(self.namer.value(op_type, name) for _ in range(count))
         node = helper.make_node(op_type, list(inputs), list(outputs), name=name)
-        node.attribute.extend(_attributes(attributes))
+        node.attribute.extend(_attributes(attributes or {}))
         self.nodes.append(node)
         results = self._compute(node)
         for i, output in enumerate(outputs):
@@ -133,7 +155,7 @@ class Net:
                 self.values[output] = [result[i] for result in self._compute(node)]
 
     def _compute(self, node: onnx.NodeProto) -> list[list[Array]]:
-        needed = [name for name in dict.fromkeys(node.input) if name]
+        needed = [name for name in dict.fromkeys((*node.input, *self.captures[node.name])) if name]
         fixed = {name: self.constants[name] for name in needed if name in self.constants}
         flowing = [name for name in needed if name not in fixed]
         session = _session(node, {**fixed, **{name: self.values[name][0] for name in flowing}}, self.opset)
@@ -278,18 +300,24 @@ class Net:
 
     # ---- the end
 
-    def finish(self, outputs: Mapping[str, str]) -> Network:
-        """Return the network; ``outputs`` gives tensors the names that they leave under."""
+    def finish(self, outputs: Mapping[str, str], *, free_axes: Sequence[int] = ()) -> Network:
+        """Return the network.
+
+        Args:
+            outputs: Tensor -> the name that it leaves under.
+            free_axes: Axes of inputs and outputs whose size is left open.
+        """
         renamed = dict(outputs)
         for node in self.nodes:
             node.input[:] = [renamed.get(name, name) for name in node.input]
             node.output[:] = [renamed.get(name, name) for name in node.output]
+        assert not any(name in renamed for names in self.captures.values() for name in names)
         graph = helper.make_graph(
             self.nodes,
             "network",
-            [_value_info(name, array) for name, array in self.data.feeds[0].items()],
-            [_value_info(new, self.values[old][0]) for old, new in outputs.items()],
-            [numpy_helper.from_array(np.ascontiguousarray(a), n) for n, a in self.constants.items()],
+            [_value_info(name, array, free_axes) for name, array in self.data.feeds[0].items()],
+            [_value_info(new, self.values[old][0], free_axes) for old, new in outputs.items()],
+            [numpy_helper.from_array(np.asarray(a, order="C"), n) for n, a in self.constants.items()],
         )
         model = helper.make_model(
             graph,
@@ -323,5 +351,9 @@ def _session(node: onnx.NodeProto, values: Feeds, opset: int) -> ort.InferenceSe
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _value_info(name: str, array: Array) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, _ELEMENT_TYPES[str(array.dtype)], array.shape)
+def _value_info(name: str, array: Array, free_axes: Sequence[int] = ()) -> onnx.ValueInfoProto:
+    dims: list[int | str] = list(array.shape)
+    for axis in free_axes:
+        if axis < len(dims):
+            dims[axis] = f"{name}_dim{axis}"
+    return helper.make_tensor_value_info(name, _ELEMENT_TYPES[str(array.dtype)], dims)

@@ -119,7 +119,7 @@ def quantize(model: onnx.ModelProto, calibration: Sequence[Feeds], style: Style)
     if overrides:
         options["TensorQuantOverrides"] = overrides
     float_types = sorted({node.op_type for node in model.graph.node})
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder, _silence():
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder, silence():
         source, target = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
         onnx.save(model, source)
         quantize_static(
@@ -139,7 +139,7 @@ def quantize(model: onnx.ModelProto, calibration: Sequence[Feeds], style: Style)
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep the quantizer's advice and progress off the screen."""
     logger = logging.getLogger()
     before = logger.level

@@ -125,6 +125,8 @@ class Fault:
         style: Draws a style in which it can be.
         is_native: The network itself defies an honest quantizer, so that there is no healthy candidate to
             begin with; the bench's ``cure`` shows that all else is fine.
+        misses_samples: Calibration is to lack what the evaluation set has; otherwise native networks are
+            calibrated on both, so that nothing is clipped besides.
         is_local: It spoils one layer of a finished candidate, and may be planted together with another.
         least_gain_db: What repairing it gives at least; where 0, the score must be that of a broken network.
     """
@@ -135,6 +137,7 @@ class Fault:
     network: Callable[[Generator], Network]
     style: StyleOf
     is_native: bool = False
+    misses_samples: bool = False
     is_local: bool = False
     least_gain_db: float = 0.0
 
@@ -160,6 +163,7 @@ def fault(
     network: Callable[[Generator], Network] | None = None,
     style: StyleOf | None = None,
     is_native: bool = False,
+    misses_samples: bool = False,
     is_local: bool = False,
     least_gain_db: float = 0.0,
 ) -> Callable[[Callable[[Bench], Truth]], Callable[[Bench], Truth]]:
@@ -176,6 +180,7 @@ def fault(
             network or architectures.any_of(*architectures.ALL),
             style or style_of(),
             is_native,
+            misses_samples,
             is_local,
             least_gain_db,
         )

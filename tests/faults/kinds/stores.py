@@ -52,7 +52,12 @@ def sigmoid_cut(bench: Bench) -> Truth:
 def with_rare_pattern(random: Generator) -> Network:
     """A network in which few samples drive the inputs far beyond what calibration saw."""
     network = architectures.any_of(architectures.plain, architectures.residual, architectures.audio)(random)
-    loud = random.choice(len(network.feeds), max(1, len(network.feeds) // 4), replace=False)
+    return with_loud_samples(random, network, max(1, len(network.feeds) // 4))
+
+
+def with_loud_samples(random: Generator, network: Network, count: int) -> Network:
+    """Make some of the samples many times as large."""
+    loud = random.choice(len(network.feeds), count, replace=False)
     factor = float(random.uniform(4, 10))
     feeds = tuple(
         {n: (a * np.float32(factor) if i in loud else a) for n, a in feed.items()}
@@ -61,7 +66,13 @@ def with_rare_pattern(random: Generator) -> Network:
     return replace(network, feeds=feeds)
 
 
-@fault("activation_clipping", network=with_rare_pattern, style=style_of(plain=True), is_native=True)
+@fault(
+    "activation_clipping",
+    network=with_rare_pattern,
+    style=style_of(plain=True),
+    is_native=True,
+    misses_samples=True,
+)
 def rare_pattern_missed(bench: Bench) -> Truth:
     """Calibration lacks what drives one layer far up; everything else has room."""
     everything = values_of(bench.source, bench.network.feeds, [n.output[0] for n in bench.stored()])
