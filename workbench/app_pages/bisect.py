@@ -24,6 +24,11 @@ _VERDICTS = {
         "No single layer is to blame",
         "Small errors add up over many layers. A fallback search can still buy the score back.",
     ),
+    "most_layers_needed": (
+        "No single layer is to blame",
+        "The output recovers only with most of the layers repaired: look at what they share, such as the "
+        "calibration set.",
+    ),
     "outside_layers": (
         "The fault lies outside the layers",
         "Even with every layer as in the reference the output is off: look at inputs, preprocessing and "
@@ -77,6 +82,9 @@ def _show_partial(_: Project, status: JobStatus, events: tuple[Event, ...]) -> N
 
 def _words(result: BisectResult) -> tuple[str, str]:
     names = [f"**{plain(c.layer)}**" for c in result.culprits]
+    codes = {warning.code for warning in result.warnings}
+    if result.verdict == "accumulation" and "most_layers_needed" in codes:
+        return _VERDICTS["most_layers_needed"]
     if result.verdict in _VERDICTS:
         return _VERDICTS[result.verdict]
     joined = summary_of(names, shown=4)

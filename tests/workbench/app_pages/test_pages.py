@@ -11,7 +11,7 @@ import pytest
 
 from analyzers.exporters import ExportResult
 from analyzers.exporting import Requantized
-from analyzers.records import Score
+from analyzers.records import Notice, Score
 from tests.workbench import answers
 from tests.workbench.app_pages.opened import address, labels, open_app, words
 from tests.workbench.workspaces import add_job, add_run, event, full_project
@@ -208,6 +208,17 @@ def test_bisect_has_words_for_every_verdict_without_culprits(
     result = replace(answers.bisection(), verdict=verdict, culprits=())
     project, _ = add_run(workspace, full_project(workspace), "bisect", "done", result=result)
     assert said in words(open_app(PAGES["bisect"], project=project.id))
+
+
+def test_bisect_does_not_call_errors_small_where_most_layers_have_to_be_repaired(
+    workspace: Workspace,
+) -> None:
+    notice = Notice("most_layers_needed", "The output recovers only with 3 layers repaired", "a, b, c")
+    result = replace(answers.bisection(), verdict="accumulation", culprits=(), warnings=(notice,))
+    project, _ = add_run(workspace, full_project(workspace), "bisect", "done", result=result)
+    shown = words(open_app(PAGES["bisect"], project=project.id))
+    assert "recovers only with most of the layers repaired" in shown
+    assert "Small errors" not in shown
 
 
 @pytest.mark.parametrize(
