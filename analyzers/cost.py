@@ -1,6 +1,6 @@
 """What a fallback set costs on a target, as extra latency relative to the network in INT8 throughout.
 
-    time(INT8) = M / int8_macs_per_second + (W + 2 T) / bytes_per_second
+    time(INT8) = M / int8_macs_per_second + (W + 2 T) / bytes_per_second + island_seconds
     extra(S)   = M_S (1 / fallback_macs_per_second - 1 / int8_macs_per_second)
                + ((w - 1) (W_S + 2 T_S) + C_S) / bytes_per_second
                + islands(S) island_seconds
@@ -8,7 +8,8 @@
 
 M are multiply-accumulates, W weights, T elements of stored tensors (written once, read once), of all layers
 or of those in S. One value in the fallback precision has w bytes; C_S are the bytes that conversions at
-precision borders read and write. A sum without overlap: it puts plans in order, it forecasts nothing.
+precision borders read and write. The network itself is handed over once, which is the island_seconds of INT8.
+A sum without overlap: it puts plans in order, it forecasts nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def make_price(
     traffic = _TRAFFIC * sum(work.elements.get(t, 0) for layer in layers for t in layer.outputs)
     all_macs = sum(work.macs.values())
     whole = all_macs / rates.int8_macs_per_second
-    whole += (sum(work.weights.values()) + traffic) / rates.bytes_per_second
+    whole += (sum(work.weights.values()) + traffic) / rates.bytes_per_second + rates.island_seconds
     macs_seconds = 1 / rates.fallback_macs_per_second - 1 / rates.int8_macs_per_second
 
     def price(fallback: frozenset[str]) -> PlanCost:

@@ -18,7 +18,7 @@ from typing import Generic, Literal, TypeVar
 import yaml
 
 from analyzers.errors import InputError
-from analyzers.records import Precision, Rule
+from analyzers.records import Inputs, Precision, Rule
 
 DEFAULT_PROFILE = "generic"
 UNKNOWN = "unknown"
@@ -111,6 +111,30 @@ def read_profile(name: str) -> TargetProfile:
 def is_profile_file(name: str) -> bool:
     """Tell whether a profile is named by its file and not as one that comes with Tearline."""
     return os.sep in name or "/" in name or name.lower().endswith((".yaml", ".yml"))
+
+
+def for_target(
+    inputs: Inputs, name: str, *, rule: Rule | None = None, precision: Precision | None = None
+) -> Inputs:
+    """Return inputs whose plans are made for a target.
+
+    Args:
+        inputs: What a search is given.
+        name: A name of ``builtin_profiles`` or the path of a YAML file.
+        rule: Storage rule; None for the profile's.
+        precision: Fallback precision; None for the profile's.
+
+    Raises:
+        InputError: As ``read_profile``.
+    """
+    stated = read_profile(name).fallback
+    default = Inputs(inputs.reference)
+    return dataclasses.replace(
+        inputs,
+        target_profile=name,
+        rule=rule or (stated.rule.value if stated.rule else default.rule),
+        precision=precision or (stated.precision.value if stated.precision else default.precision),
+    )
 
 
 def parse_profile(path: Path) -> TargetProfile:

@@ -135,9 +135,12 @@ def _commands(search: SearchFile, inputs: Inputs) -> tuple[str, ...]:
     if inputs.candidate is None:
         words += _quantization(inputs.quantize)
     words += _asked(result, options)
-    if result.rule != "per-edge":
+    is_own = inputs.target_profile != "generic"
+    words += _option("--target-profile", inputs.target_profile if is_own else None)
+    # A profile of another target may have defaults of its own.
+    if is_own or result.rule != "per-edge":
         words += ["--rule", result.rule]
-    if result.precision != "fp16":
+    if is_own or result.precision != "fp16":
         words += ["--precision", result.precision]
     if result.mode == "literal":
         words.append("--literal")

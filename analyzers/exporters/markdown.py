@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analyzers.errors import InputError
 from analyzers.exporters import Exporter, ExportRequest, Written
+from analyzers.exporters._markup import code_span, count, data_size, printable, prose, sentence
 from analyzers.exporters._report import Member, ModelFacts, Report, make_report
 from analyzers.project import Pair
 from analyzers.records import SearchResult
@@ -21,9 +22,10 @@ def write(request: ExportRequest) -> Written:
     """Write the report."""
     report = make_report(request)
     parts = [
-        [f"# FP16 fallback for {_code(report.reference.path.name)}", "", _verdict(report.search)],
+        [f"# FP16 fallback for {code_span(report.reference.path.name)}", "", _verdict(report.search)],
         _scores(report.search),
         _members(report),
+        _costs(report.search),
         _method(report.search),
         _front(report.search),
         _warnings(report),
@@ -47,7 +49,7 @@ def read(path: Path, pair: Pair) -> frozenset[str]:
             hint="Give a report that Tearline exported",
         )
     section = rest.partition("\n## ")[0]
-    names = {_code(layer.name): layer.name for layer in pair.pairing.layers}
+    names = {code_span(layer.name): layer.name for layer in pair.pairing.layers}
     # A bar inside a name is escaped, so this one ends the cell.
     cells = [line[2:].partition(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
     return frozenset(names.get(cell, cell) for cell in cells)
@@ -60,18 +62,18 @@ def _verdict(result: SearchResult) -> str:
     if not result.reached:
         return (
             f"**Not reached.** The best set that was found gives {metric} {after}, the target is {target}; "
-            f"the INT8 candidate has {before}, the FP32 reference {best}. {_sentence(result.reason)}"
+            f"the INT8 candidate has {before}, the FP32 reference {best}. {sentence(result.reason)}"
         )
     if not result.fallback:
         return (
             f"**Nothing has to leave INT8.** The candidate has {metric} {before}, the target is {target}, "
             f"the FP32 reference has {best}."
         )
-    count = _count(len(result.fallback), "layer")
-    nodes = _count(len(result.fallback_nodes), "node")
+    layers = count(len(result.fallback), "layer")
+    nodes = count(len(result.fallback_nodes), "node")
     precision = result.precision.upper()
     return (
-        f"**Keeping {count} ({nodes}) in {precision} brings {metric} from {before} to {after}.** "
+        f"**Keeping {layers} ({nodes}) in {precision} brings {metric} from {before} to {after}.** "
         f"The target is {target}, the FP32 reference has {best}. {_minimality(result)}"
     )
 
@@ -101,7 +103,7 @@ def _scores(result: SearchResult) -> list[str]:
         *lines,
         "",
         "All scores are of a simulation with onnxruntime on a CPU, not of a device. They were measured on "
-        f"{_count(result.samples, 'sample')}, on which {_count(tried, 'set')} were tried: on other samples "
+        f"{count(result.samples, 'sample')}, on which {count(tried, 'set')} were tried: on other samples "
         "they will differ, and among sets whose scores lie close together the order is noise.",
     ]
 
@@ -119,7 +121,7 @@ def _members(report: Report) -> list[str]:
 
 
 def _row(member: Member, result: SearchResult) -> str:
-    nodes = ", ".join(_code(node) for node in member.nodes)
+    nodes = ", ".join(code_span(node) for node in member.nodes)
     without = "not tried" if member.without is None else _number(member.without.score, result)
     verdict = (
         "needed"
@@ -127,9 +129,45 @@ def _row(member: Member, result: SearchResult) -> str:
         else ("not shown" if member.without is None else "not needed for the target")
     )
     return (
-        f"| {_code(member.layer)} | {member.op_type} | {nodes} | {_bytes(member.weight_bytes)} | {without} | "
-        f"{verdict} |"
+        f"| {code_span(member.layer)} | {member.op_type} | {nodes} | {data_size(member.weight_bytes)} | "
+        f"{without} | {verdict} |"
     )
+
+
+def _costs(result: SearchResult) -> list[str]:
+    cost = result.plan_cost
+    if cost is None or not result.fallback:
+        return []
+    lines = [
+        "## What it costs",
+        "",
+        f"Target profile {code_span(result.target_profile)}, a model that orders plans and forecasts no "
+        f"milliseconds: **{cost.cost:+.1%} latency** against the network in INT8 throughout. "
+        f"{cost.macs_fraction:.1%} of the multiply-accumulates and {data_size(cost.weight_bytes)} of weights "
+        f"are in {result.precision.upper()}, {data_size(cost.converted_bytes)} are converted at precision "
+        f"borders, in {count(cost.islands, 'island')}:",
+        "",
+    ]
+    lines += [
+        f"{place}. {', '.join(code_span(layer) for layer in layers)}"
+        for place, layers in enumerate(result.islands, start=1)
+    ]
+    cheapest = result.cheapest
+    if cheapest is not None and cheapest.cost < cost.cost:
+        more = [layer for layer in cheapest.fallback if layer not in result.fallback]
+        fewer = [layer for layer in result.fallback if layer not in cheapest.fallback]
+        change = [
+            f"{word} {', '.join(map(code_span, layers))}"
+            for word, layers in (("with", more), ("without", fewer))
+            if layers
+        ]
+        lines += [
+            "",
+            f"Cheaper, though not every layer of it is needed: the set {' and '.join(change)} costs "
+            f"{cheapest.cost:+.1%} in {count(cheapest.islands, 'island')} and scores "
+            f"{_number(cheapest.score, result)}.",
+        ]
+    return lines
 
 
 def _method(result: SearchResult) -> list[str]:
@@ -139,9 +177,9 @@ def _method(result: SearchResult) -> list[str]:
         "",
         f"- Storage rule `{result.rule}`, fallback precision {result.precision.upper()}, session mode "
         f"`{result.mode}`. The set is minimal, if at all, for this rule only.",
-        f"- {_count(len(result.trials), 'trial')}, {result.evaluations:.1f} full-set equivalents, ranking "
+        f"- {count(len(result.trials), 'trial')}, {result.evaluations:.1f} full-set equivalents, ranking "
         "included.",
-        f"- {_sentence(result.reason)}",
+        f"- {sentence(result.reason)}",
     ]
     if not math.isnan(fidelity.gap):
         lines.append(
@@ -158,14 +196,19 @@ def _front(result: SearchResult) -> list[str]:
     lines = [
         "## Score against cost",
         "",
-        f"| layers | islands | {_metric(result)} | set |",
-        "|---:|---:|---:|---|",
+        f"| cost | layers | islands | {_metric(result)} | set |",
+        "|---:|---:|---:|---:|---|",
     ]
     for point in result.front[:_FRONT_ROWS]:
-        shown = ", ".join(_code(layer) for layer in point.fallback[:_FRONT_ROWS]) or "none"
+        shown = ", ".join(code_span(layer) for layer in point.fallback[:_FRONT_ROWS]) or "none"
         if len(point.fallback) > _FRONT_ROWS:
             shown += f" and {len(point.fallback) - _FRONT_ROWS} more"
-        lines.append(f"| {point.layers} | {point.islands} | {_number(point.score, result)} | {shown} |")
+        cost = "n/a" if math.isnan(point.cost) else f"{point.cost:+.1%}"
+        if result.knee is not None and point.fallback == result.knee.fallback:
+            cost += " (knee)"
+        lines.append(
+            f"| {cost} | {point.layers} | {point.islands} | {_number(point.score, result)} | {shown} |"
+        )
     return lines
 
 
@@ -176,7 +219,10 @@ def _warnings(report: Report) -> list[str]:
     return [
         "## Warnings",
         "",
-        *(f"- `{n.code}`: {_prose(n.message)}{f' ({_code(n.where)})' if n.where else ''}" for n in notices),
+        *(
+            f"- `{n.code}`: {prose(n.message)}{f' ({code_span(n.where)})' if n.where else ''}"
+            for n in notices
+        ),
     ]
 
 
@@ -194,19 +240,19 @@ def _models(report: Report) -> list[str]:
         return lines
     named = {"data": inputs.data, "samples": inputs.samples, "task": inputs.task}
     named |= {"annotations": inputs.annotations, "calibration": inputs.calibration}
-    given = [f"{name} {_code(str(value))}" for name, value in named.items() if value is not None]
+    given = [f"{name} {code_span(str(value))}" for name, value in named.items() if value is not None]
     return [*lines, *(["", f"Given: {', '.join(given)}."] if given else [])]
 
 
 def _model(role: str, facts: ModelFacts) -> str:
-    made_by = _code(facts.producer) if facts.producer else ""
-    return f"| {role} | {_code(facts.path.name)} | `{facts.digest}` | {facts.opset} | {made_by} |"
+    made_by = code_span(facts.producer) if facts.producer else ""
+    return f"| {role} | {code_span(facts.path.name)} | `{facts.digest}` | {facts.opset} | {made_by} |"
 
 
 def _commands(report: Report) -> list[str]:
     if not report.commands:
         return []
-    commands = [_printable(command) for command in report.commands]
+    commands = [printable(command) for command in report.commands]
     fence = "`" * max(
         3, *(len(run) + 1 for command in commands for run in re.findall(r"`+", command) or [""])
     )
@@ -214,7 +260,7 @@ def _commands(report: Report) -> list[str]:
 
 
 def _metric(result: SearchResult) -> str:
-    name = _METRICS.get(result.metric.lower(), _prose(result.metric))
+    name = _METRICS.get(result.metric.lower(), prose(result.metric))
     return f"{name} [{result.unit}]" if result.unit else name
 
 
@@ -222,38 +268,6 @@ def _number(value: float, result: SearchResult) -> str:
     if math.isnan(value):
         return "n/a"
     return f"{value:.1f}" if result.unit == "dB" else f"{value:.4f}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1024:.1f} KiB" if size >= 1024 else f"{size} B"
-
-
-def _sentence(text: str) -> str:
-    text = _prose(text).strip()
-    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _printable(text: str) -> str:
-    """Return text on one line; model files choose the names of their layers."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def _prose(text: str) -> str:
-    """Return text without what Markdown would take for markup."""
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", _printable(text))
-
-
-def _code(text: str) -> str:
-    """Return a code span for a table cell, whatever the text holds."""
-    text = _printable(text).replace("|", "\\|")
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    ticks = "`" * (longest + 1)
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{ticks}{pad}{text}{pad}{ticks}"
 
 
 ENTRY = Exporter(

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import onnx
 
+from analyzers.cost import make_price, rates_of, with_cost
+from analyzers.fallback.front import front_of
+from analyzers.fallback.islands import islands_of
 from analyzers.project import Pair, open_models
 from analyzers.records import (
     Array,
     Fidelity,
-    FrontPoint,
     Inputs,
     Notice,
     Plan,
@@ -20,6 +22,8 @@ from analyzers.records import (
     Trial,
 )
 from analyzers.search_file import Provenance, SearchFile
+from analyzers.target_profiles import read_profile
+from analyzers.workload import workload_of
 from tests.networks import NETWORKS, build, quantized, samples
 
 FORMS = ("QDQ", "QOperator")
@@ -68,7 +72,14 @@ def searched(pair: Pair, plan: Plan, **changes: object) -> SearchFile:
     )
     own = Trial(tuple(order), 0.3312, 128, 1.5, stage="gallop")
     trials = tuple({t.fallback: t for t in (Trial((), 0.139, 128, 2.0, "candidate"), own, *proof)}.values())
-    nodes = {layer.name: layer.nodes for layer in pair.pairing.layers}
+    layers = pair.pairing.layers
+    nodes = {layer.name: layer.nodes for layer in layers}
+    rates, _ = rates_of(read_profile("generic"), plan.precision)
+    work = workload_of(pair.reference.ir, layers)
+    price = make_price(layers, work, rates, precision=plan.precision, rule=plan.rule)
+    trials = tuple(with_cost(trial, price(frozenset(trial.fallback))) for trial in trials)
+    proof = tuple(with_cost(trial, price(frozenset(trial.fallback))) for trial in proof)
+    front = front_of(trials[:2], samples=128)
     values: dict[str, object] = {
         "reached": True,
         "target": 0.326,
@@ -85,7 +96,7 @@ def searched(pair: Pair, plan: Plan, **changes: object) -> SearchFile:
         "mode": "as-executed",
         "metric": "ap",
         "unit": "",
-        "front": (FrontPoint((), 0.139, 0, 0), FrontPoint(tuple(order), 0.3312, len(order), 1)),
+        "front": front,
         "trials": trials,
         "evaluations": 7.25,
         "fidelity": Fidelity(0.139, 0.1385, 0.0005, 0.3312),
@@ -93,6 +104,11 @@ def searched(pair: Pair, plan: Plan, **changes: object) -> SearchFile:
         "reason": f"Reached with {len(order)} layers",
         "samples": 128,
         "warnings": (Notice("unpaired_layer", "A layer has no twin", "pool"),),
+        "islands": islands_of(layers, plan.fallback),
+        "plan_cost": price(plan.fallback),
+        "knee": front[-1],
+        "cheapest": front[-1],
+        "target_profile": "generic",
     }
     result = SearchResult(**(values | changes))  # type: ignore[arg-type]
     inputs = Inputs(
