@@ -35,7 +35,7 @@ def command_line(request: RunRequest) -> str:
         case DiagnoseRequest(inputs, diagnose):
             name, own = "diagnose", _diagnose_options(diagnose)
         case SearchRequest(inputs, search):
-            name, own = "search", _search_options(search)
+            name, own = "search", [*_plan_options(inputs), *_search_options(search)]
     models = [_quote(inputs.reference)]
     if inputs.candidate is not None:
         models.append(_quote(inputs.candidate))
@@ -103,6 +103,19 @@ def _diagnose_options(options: DiagnoseOptions) -> list[str]:
         found.append(f"--proof-samples {options.samples}")
     if options.max_runs != default.max_runs:
         found.append(f"--max-runs {options.max_runs}")
+    return found
+
+
+def _plan_options(inputs: Inputs) -> list[str]:
+    """Return the options that say how plans are made; a profile of another target has its own rule."""
+    default, found = Inputs(inputs.reference), []
+    is_own = inputs.target_profile != default.target_profile
+    if is_own:
+        found.append(f"--target-profile {_quote(inputs.target_profile)}")
+    if is_own or inputs.rule != default.rule:
+        found.append(f"--rule {inputs.rule}")
+    if is_own or inputs.precision != default.precision:
+        found.append(f"--precision {inputs.precision}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import altair as alt
 import pandas as pd
@@ -23,6 +24,8 @@ _OUTCOMES = {
 }
 _FEWEST_LAYERS = 4
 
+CostAxis = Literal["cost", "layers"]
+
 
 @dataclass(frozen=True, slots=True)
 class Levels:
@@ -39,8 +42,10 @@ def search_chart(
     levels: Levels,
     *,
     chosen: Sequence[str] | None = None,
+    knee: Sequence[str] | None = None,
     unit: str = "",
     metric: str = "score",
+    by: CostAxis = "layers",
 ) -> alt.LayerChart:
     """Return score against cost.
 
@@ -48,26 +53,38 @@ def search_chart(
         trials: Scored plans so far; plans with all layers are lines, not points.
         levels: Reference, candidate, all in fallback, target.
         chosen: The answer, to be marked.
+        knee: The knee of the front, to be marked.
         unit: Unit of the score.
         metric: Name of the score.
+        by: What counts as cost: extra latency on the target, in percent, or layers.
     """
     shown = [t for t in trials if not t.stage.startswith("all-fallback")]
     table = trial_table(shown, None if math.isnan(levels.target) else levels.target)
     table["members"] = [summary_of(t.fallback, shown=8) or "none" for t in shown]
     table["outcome"] = [v or "scored" for v in table["verdict"]]
-    widest = max([_FEWEST_LAYERS, *(int(n) for n in table["layers"])])
-    x = alt.X(
-        "layers:Q",
-        title="Layers in fallback precision",
-        scale=alt.Scale(domain=[-0.3, widest + 0.5], nice=False),
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-    )
+    x, end = _x_axis(table, by)
     title = f"{metric} ({unit})" if unit else metric.upper() if metric == "ap" else metric
     y = alt.Y("score:Q", title=title, scale=alt.Scale(zero=False, padding=14))
-    parts = [_levels(levels, y, unit), _best_so_far(table, x, y, widest), _points(table, x, y)]
+    parts = [_levels(levels, y, unit), _best_so_far(table, x, y, by, end), _points(table, x, y)]
+    if knee is not None:
+        parts.append(_knee_mark(table, shown, knee, x, y, by))
     if chosen is not None:
-        parts.append(_chosen_mark(shown, chosen, x, y))
+        parts.append(_chosen_mark(table, shown, chosen, x, y, by))
     return layered(*parts).properties(height=340)
+
+
+def _x_axis(table: pd.DataFrame, by: CostAxis) -> tuple[alt.X, float]:
+    """Return the axis of costs and where it ends."""
+    largest = max((float(v) for v in table[by] if not math.isnan(v)), default=0.0)
+    if by == "layers":
+        end = max(_FEWEST_LAYERS, largest) + 0.5
+        title, axis = "Layers in fallback precision", alt.Axis(tickMinStep=1, format="d", grid=False)
+        start = -0.3
+    else:
+        end = 1.06 * largest or 1.0
+        title, axis = "Extra latency (%), by the cost model of the target", alt.Axis(grid=False)
+        start = -0.03 * end
+    return alt.X(f"{by}:Q", title=title, scale=alt.Scale(domain=[start, end], nice=False), axis=axis), end
 
 
 def _levels(levels: Levels, y: alt.Y, unit: str) -> alt.Chart | alt.LayerChart:
@@ -97,19 +114,20 @@ def _has_place(score: float, unit: str) -> bool:
     return math.isfinite(score) and not (unit == "dB" and abs(score) >= DB_LIMIT)
 
 
-def _best_so_far(table: pd.DataFrame, x: alt.X, y: alt.Y, widest: int) -> alt.Chart:
-    """Draw the best score that any tried set of at most so many layers has."""
+def _best_so_far(table: pd.DataFrame, x: alt.X, y: alt.Y, by: CostAxis, end: float) -> alt.Chart:
+    """Draw the best score that any tried set of at most this cost has."""
     rows: list[tuple[float, float]] = []
     best = -math.inf
-    sound = table[(table["verdict"] != "overflows") & table["score"].notna()].sort_values("layers")
-    for layers, score in zip(sound["layers"], sound["score"], strict=True):
+    is_sound = (table["verdict"] != "overflows") & table["score"].notna() & table[by].notna()
+    sound = table[is_sound].sort_values(by)
+    for cost, score in zip(sound[by], sound["score"], strict=True):
         if score > best:
             best = float(score)
-            rows = [r for r in rows if r[0] < layers]
-            rows.append((float(layers), best))
+            rows = [r for r in rows if r[0] < cost]
+            rows.append((float(cost), best))
     if rows:
-        rows.append((widest + 0.5, best))
-    mark: alt.Chart = alt.Chart(pd.DataFrame(rows, columns=["layers", "score"])).mark_line(
+        rows.append((end, best))
+    mark: alt.Chart = alt.Chart(pd.DataFrame(rows, columns=[by, "score"])).mark_line(
         interpolate="step-after", color=ACCENT, strokeWidth=2, opacity=0.65
     )
     return mark.encode(x=x, y=y)
@@ -127,6 +145,8 @@ def _points(table: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
         tooltip=[
             alt.Tooltip("trial:Q", title="trial"),
             alt.Tooltip("layers:Q", title="layers"),
+            alt.Tooltip("cost:Q", title="extra latency (%)", format=".1f"),
+            alt.Tooltip("islands:Q", title="islands"),
             alt.Tooltip("score:Q", title="score", format=".4f"),
             alt.Tooltip("outcome:N", title="outcome"),
             alt.Tooltip("stage:N", title="stage"),
@@ -135,9 +155,26 @@ def _points(table: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
     )
 
 
-def _chosen_mark(trials: Sequence[Trial], chosen: Sequence[str], x: alt.X, y: alt.Y) -> alt.Chart:
-    rows = [(len(t.fallback), t.score) for t in trials if set(t.fallback) == set(chosen)][-1:]
-    mark: alt.Chart = alt.Chart(pd.DataFrame(rows, columns=["layers", "score"])).mark_point(
+def _chosen_mark(
+    table: pd.DataFrame, trials: Sequence[Trial], chosen: Sequence[str], x: alt.X, y: alt.Y, by: CostAxis
+) -> alt.Chart:
+    mark: alt.Chart = alt.Chart(_place_of(table, trials, chosen, by)).mark_point(
         size=260, strokeWidth=2.4, color=ACCENT, filled=False
     )
     return mark.encode(x=x, y=y)
+
+
+def _knee_mark(
+    table: pd.DataFrame, trials: Sequence[Trial], knee: Sequence[str], x: alt.X, y: alt.Y, by: CostAxis
+) -> alt.Chart:
+    place = _place_of(table, trials, knee, by).assign(word="knee")
+    mark: alt.Chart = alt.Chart(place).mark_text(dy=16, fontSize=11, color=QUIET)
+    return mark.encode(x=x, y=y, text="word:N")
+
+
+def _place_of(
+    table: pd.DataFrame, trials: Sequence[Trial], members: Sequence[str], by: CostAxis
+) -> pd.DataFrame:
+    """Return where a set lies: by the last trial of it."""
+    is_it = [set(t.fallback) == set(members) for t in trials]
+    return table.loc[is_it, [by, "score"]].tail(1)

@@ -233,7 +233,8 @@ def trial_table(trials: Sequence[Trial], target: float | None) -> pd.DataFrame:
     """Return one row per scored plan, in order.
 
     Columns: ``trial``, ``layers`` (how many), ``fallback`` (their names), ``score``, ``verdict`` ("reaches",
-    "misses", "overflows", or "" while the target is unknown), ``stage``, ``samples``, ``seconds``.
+    "misses", "overflows", or "" while the target is unknown), ``stage``, ``samples``, ``seconds``, ``cost``
+    (extra latency, percent), ``islands``.
     """
     rows = [
         (
@@ -245,10 +246,12 @@ def trial_table(trials: Sequence[Trial], target: float | None) -> pd.DataFrame:
             t.stage,
             t.samples,
             t.seconds,
+            100 * t.cost,
+            t.islands,
         )
         for number, t in enumerate(trials, start=1)
     ]
-    columns = ["trial", "layers", "fallback", "score", "verdict", "stage", "samples", "seconds"]
+    columns = "trial layers fallback score verdict stage samples seconds cost islands".split()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -275,6 +278,12 @@ def proof_table(result: SearchResult) -> pd.DataFrame:
             )
         )
     return pd.DataFrame(rows, columns=["layer", "score_without", "misses_by", "verdict"])
+
+
+def island_table(result: SearchResult) -> pd.DataFrame:
+    """Return one row per island of the answer. Columns: ``island``, ``layers`` (how many), ``names``."""
+    rows = [(number, len(names), ", ".join(names)) for number, names in enumerate(result.islands, start=1)]
+    return pd.DataFrame(rows, columns=["island", "layers", "names"])
 
 
 def checked_table(checked: Sequence[Checked]) -> pd.DataFrame:

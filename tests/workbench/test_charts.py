@@ -114,6 +114,23 @@ def test_the_answer_is_ringed() -> None:
     assert _rows(with_ring, ring) == [{"layers": 2, "score": 0.3301}]
 
 
+def test_latency_can_be_the_cost_and_sets_without_one_have_no_place() -> None:
+    unpriced = Trial(("odd",), 0.9, 128, 1.0, "gallop")
+    spec = search_chart((*answers.trials(), unpriced), _levels(), by="cost").to_dict()
+    stairs = _rows(spec, _part(spec, "line"))
+    assert [r["cost"] for r in stairs] == sorted(r["cost"] for r in stairs)
+    assert [r["score"] for r in stairs] == sorted(r["score"] for r in stairs)
+    assert max(r["score"] for r in stairs) < 0.9
+    assert _part(spec, "point")["encoding"]["x"]["field"] == "cost"
+
+
+def test_the_knee_is_marked() -> None:
+    spec = search_chart(answers.trials(), _levels(), knee=("Conv_41", "Conv_44"), by="cost").to_dict()
+    mark = spec["layer"][-1]
+    (row,) = _rows(spec, mark)
+    assert (row["cost"], row["score"], row["word"]) == (pytest.approx(6.0), 0.3301, "knee")
+
+
 def _levels() -> Levels:
     return Levels(0.3412, 0.139, 0.3409, 0.3262)
 

@@ -62,8 +62,12 @@ def test_defaults_are_left_out_and_names_with_spaces_quoted() -> None:
         CompareRequest(MADE),
         SearchRequest(SCORED, SearchOptions(max_drop=0.015, keep_int8=("head*",), max_layers=3, holdout=0.2)),
         SearchRequest(SCORED, SearchOptions(target=0.3, force_fallback=("Conv_1",))),
+        SearchRequest(
+            replace(SCORED, target_profile="/my boards/b.yaml", rule="per-edge"), SearchOptions(target=0.3)
+        ),
+        SearchRequest(replace(SCORED, rule="hybrid", precision="fp32"), SearchOptions(target=0.3)),
     ],
-    ids=["compare", "bisect", "diagnose", "made here", "drop", "target"],
+    ids=["compare", "bisect", "diagnose", "made here", "drop", "target", "board", "rule"],
 )
 def test_the_command_line_understands_every_line(
     request_: RunRequest,
@@ -83,3 +87,9 @@ def test_the_command_line_understands_every_line(
     if isinstance(request_, SearchRequest):
         assert parsed.params["max_drop"] == request_.options.max_drop
         assert parsed.params["target"] == request_.options.target
+        assert parsed.params["target_profile"] == request_.inputs.target_profile
+        # What is left out is what the generic profile says.
+        assert parsed.params["rule"] in (request_.inputs.rule, None)
+        assert parsed.params["precision"] in (request_.inputs.precision, None)
+        is_default = request_.inputs == replace(request_.inputs, rule="per-edge", target_profile="generic")
+        assert (parsed.params["rule"] is None) == is_default

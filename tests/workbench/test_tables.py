@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 
 from analyzers.records import BisectStep, SliceError, Trial
 from tests.workbench import answers
@@ -14,6 +15,7 @@ from workbench.tables import (
     db_words,
     filter_layers,
     interval_table,
+    island_table,
     layer_table,
     painted,
     part_name,
@@ -166,6 +168,19 @@ def test_trials_say_whether_they_reach_the_target() -> None:
     assert set(trial_table(answers.trials(), None)["verdict"]) == {""}
     overflow = Trial(("a",), 0.9, 4, 1.0, "gallop", ("a",))
     assert trial_table([overflow], 0.5)["verdict"].tolist() == ["overflows"]
+
+
+def test_trials_say_what_they_cost_in_percent() -> None:
+    table = trial_table(answers.trials(), None)
+    assert table["islands"].tolist()[:4] == [0, answers.trials()[1].islands, 1, 1]
+    assert table["cost"].tolist()[3] == pytest.approx(6.0)
+
+
+def test_each_island_is_a_row() -> None:
+    result = replace(answers.search_result(), islands=(("a", "b"), ("c",)))
+    table = island_table(result)
+    assert table["names"].tolist() == ["a, b", "c"]
+    assert table["layers"].tolist() == [2, 1]
 
 
 def test_each_member_is_shown_with_its_proof() -> None:

@@ -9,16 +9,17 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from analyzers.records import Score, SearchOptions, SearchResult, Trial
 from workbench import context, state, widgets
-from workbench.commands.words import number, score
+from workbench.commands.words import data_size, extra, number, score
 from workbench.job_records import Event, JobStatus
 from workbench.projects import Project
 from workbench.run_page import run_page
 from workbench.runs import partial_records, read_search_options
-from workbench.search_chart import Levels, search_chart
-from workbench.tables import proof_table, to_csv, trial_table
+from workbench.search_chart import CostAxis, Levels, search_chart
+from workbench.tables import island_table, proof_table, summary_of, to_csv, trial_table
 from workbench.widgets import plain
 
 _PRECISIONS = {"fp16": "FP16", "fp32": "FP32"}
+_COST_AXES: dict[CostAxis, str] = {"cost": "Latency", "layers": "Layers"}
 
 
 def page() -> None:
@@ -39,9 +40,11 @@ def _show(_: Project, status: JobStatus) -> None:
     widgets.notices(result.warnings)
     if result.fallback:
         _members(result)
+        _costs(result)
     st.subheader("Score against cost", anchor=False)
     levels = Levels(result.reference_score, result.candidate_score, result.all_fallback_score, result.target)
-    _chart(result.trials, levels, result.fallback, result.metric, result.unit)
+    knee = None if result.knee is None else result.knee.fallback
+    _chart(result.trials, levels, result.metric, result.unit, chosen=result.fallback, knee=knee)
     _trials(result.trials, result.target)
 
 
@@ -71,8 +74,13 @@ def _levels(result: SearchResult) -> None:
         ("This set", shown(result.score), "Scored on the whole set"),
         ("Target", shown(result.target), "Lowest acceptable score"),
         ("All in fallback", shown(result.all_fallback_score), "Every layer out of INT8"),
-        ("Cost", f"{result.evaluations:.1f} sets", f"Runs of the whole set; {len(result.trials)} trials"),
+        ("Search", f"{result.evaluations:.1f} sets", f"Runs of the whole set; {len(result.trials)} trials"),
     ]
+    cost = result.plan_cost
+    if cost is not None and result.fallback:
+        on = f"latency on target {plain(result.target_profile)}, estimated; against all in INT8"
+        items.append(("Cost", extra(cost.cost), f"Extra {on}"))
+        items.append(("Islands", str(cost.islands), "Connected parts; each is one more synchronisation"))
     if result.holdout_score is not None:
         items.append(("Held-out samples", shown(result.holdout_score), "Samples that the search did not use"))
     widgets.metrics(items)
@@ -109,6 +117,40 @@ def _members(result: SearchResult) -> None:
         )
 
 
+def _costs(result: SearchResult) -> None:
+    """Show what the set costs on the target, its islands, and what would cost less."""
+    cost = result.plan_cost
+    if cost is None:
+        return
+    st.subheader("Islands and cost", anchor=False)
+    st.caption(
+        f"{number(cost.macs_fraction * 100, 1)} % of the multiply-accumulates leave INT8, with "
+        f"{data_size(cost.weight_bytes)} of weights; {data_size(cost.converted_bytes)} are converted at "
+        f"their borders. Costs are a model of target {plain(result.target_profile)}: they order plans."
+    )
+    st.dataframe(
+        island_table(result),
+        hide_index=True,
+        column_config={
+            "island": st.column_config.NumberColumn("Island", width=60),
+            "layers": st.column_config.NumberColumn("Layers", width=70),
+            "names": st.column_config.TextColumn("Names", width="large"),
+        },
+        alt="Islands of the set, each with its layers",
+    )
+    cheapest = result.cheapest
+    if cheapest is not None and cheapest.cost < cost.cost:
+        gaps = (
+            f", which closes the gaps at {plain(', '.join(result.closed_gaps))}" if result.closed_gaps else ""
+        )
+        st.info(
+            f"Cheaper by the cost model, though with more layers than are needed{gaps}: "
+            f"{plain(summary_of(cheapest.fallback, shown=12))}. Extra latency {extra(cheapest.cost)} "
+            f"instead of {extra(cost.cost)}, score {score(cheapest.score, result.unit)}.",
+            icon=":material/savings:",
+        )
+
+
 def _fidelity(result: SearchResult) -> str:
     gap = result.fidelity.gap
     return f", simulated and given candidate differ by {number(gap)}" if gap > 0 else ""
@@ -127,7 +169,7 @@ def _show_partial(_: Project, status: JobStatus, events: tuple[Event, ...]) -> N
     reference = next(iter(partial_records(events, Score)), Score(math.nan, "score"))
     levels = _levels_so_far(trials, reference.value, read_search_options(context.jobs(), status.id))
     st.subheader("Score against cost", anchor=False)
-    _chart(trials, levels, None, reference.metric, reference.unit)
+    _chart(trials, levels, reference.metric, reference.unit)
     target = None if math.isnan(levels.target) else levels.target
     st.dataframe(
         trial_table(trials, target).iloc[::-1],
@@ -149,12 +191,28 @@ def _levels_so_far(trials: tuple[Trial, ...], reference: float, options: SearchO
 
 
 def _chart(
-    trials: tuple[Trial, ...], levels: Levels, chosen: tuple[str, ...] | None, metric: str, unit: str
+    trials: tuple[Trial, ...],
+    levels: Levels,
+    metric: str,
+    unit: str,
+    *,
+    chosen: tuple[str, ...] | None = None,
+    knee: tuple[str, ...] | None = None,
 ) -> None:
+    by: CostAxis = "layers"
+    if any(not math.isnan(trial.cost) for trial in trials):
+        by = st.segmented_control(
+            "Cost as",
+            list(_COST_AXES),
+            default="cost",
+            required=True,
+            format_func=lambda axis: _COST_AXES[axis],
+            key="fallback.axis",
+        )
     st.altair_chart(
-        search_chart(trials, levels, chosen=chosen, metric=metric, unit=unit),
+        search_chart(trials, levels, chosen=chosen, knee=knee, metric=metric, unit=unit, by=by),
         key="fallback.curve",
-        alt="Score of every tried set against the number of its layers",
+        alt="Score of every tried set against its cost",
     )
     st.caption(
         "● reaches the target, ◆ misses it, ▲ overflows in half precision; the line is the best so far."
@@ -184,6 +242,10 @@ def _trial_columns() -> dict[str, ColumnConfig]:
         "score": st.column_config.NumberColumn("Score", format="%.4f"),
         "verdict": st.column_config.TextColumn("Outcome"),
         "stage": st.column_config.TextColumn("Stage"),
+        "cost": st.column_config.NumberColumn(
+            "Latency", format="%+.1f %%", help="By the target's cost model"
+        ),
+        "islands": st.column_config.NumberColumn("Islands", width=70),
         "samples": st.column_config.NumberColumn("Samples"),
         "seconds": st.column_config.NumberColumn("Seconds", format="%.1f", help="0: known from before"),
     }

@@ -9,12 +9,23 @@ from analyzers.records import (
     BisectResult,
     BisectStep,
     Comparison,
+    FrontPoint,
     LayerRecord,
     Notice,
     QuantizeResult,
     SearchResult,
 )
-from workbench.commands.words import cosine, decibels, harmless, number, printable, say, score
+from workbench.commands.words import (
+    cosine,
+    data_size,
+    decibels,
+    extra,
+    harmless,
+    number,
+    printable,
+    say,
+    score,
+)
 
 _GAP = "  "
 _SHOWN_UNPAIRED = 10
@@ -121,10 +132,8 @@ def bisection_lines(result: BisectResult) -> list[str]:
 
 def search_lines(result: SearchResult) -> list[str]:
     """Return the front, then the answer."""
-    heads = ("layers", "score", "islands", "fallback")
-    rows = [
-        (str(p.layers), score(p.score, result.unit), str(p.islands), _some(p.fallback)) for p in result.front
-    ]
+    heads = ("cost", "score", "layers", "islands", "", "fallback")
+    rows = [_front_row(point, result) for point in result.front]
     shown = {
         "reference": result.reference_score,
         "candidate": result.candidate_score,
@@ -132,7 +141,7 @@ def search_lines(result: SearchResult) -> list[str]:
         "target": result.target,
         "this set": result.score,
     }
-    lines = [*table(heads, rows, right=heads[:3]), ""]
+    lines = [*table(heads, rows, right=heads[:4]), ""]
     lines.append(f"{result.metric}: " + ", ".join(f"{k} {score(v, result.unit)}" for k, v in shown.items()))
     if result.holdout_score is not None:
         lines.append(f"on samples that the search did not use: {score(result.holdout_score, result.unit)}")
@@ -143,8 +152,42 @@ def search_lines(result: SearchResult) -> list[str]:
         f"{len(result.trials)} trials, {result.evaluations:.1f} full-set evaluations, "
         f"rule {result.rule}{minimal}"
     )
+    lines += _cost_lines(result)
     lines.append(f"fallback in {result.precision}: {', '.join(result.fallback) or 'none needed'}")
     lines.append(f"{'reached' if result.reached else 'NOT reached'}: {result.reason}")
+    return lines
+
+
+def _front_row(point: FrontPoint, result: SearchResult) -> tuple[str, ...]:
+    is_knee = result.knee is not None and point.fallback == result.knee.fallback
+    return (
+        extra(point.cost),
+        score(point.score, result.unit),
+        str(point.layers),
+        str(point.islands),
+        "knee" if is_knee else "",
+        _some(point.fallback),
+    )
+
+
+def _cost_lines(result: SearchResult) -> list[str]:
+    """Return what the answer costs on the target, its islands, and what would cost less."""
+    cost = result.plan_cost
+    if cost is None or not result.fallback:
+        return []
+    lines = [
+        f"cost on {result.target_profile or 'any target'}: {extra(cost.cost)} latency, "
+        f"{number(cost.macs_fraction * 100, 1)}% of the MACs in {result.precision}, "
+        f"{data_size(cost.converted_bytes)} converted at its borders"
+    ]
+    lines += [f"island {place}: {', '.join(layers)}" for place, layers in enumerate(result.islands, start=1)]
+    cheapest = result.cheapest
+    if cheapest is not None and cheapest.cost < cost.cost:
+        closing = f", closing the gaps at {', '.join(result.closed_gaps)}" if result.closed_gaps else ""
+        lines.append(
+            f"cheaper: {_some(cheapest.fallback)} ({extra(cheapest.cost)}, "
+            f"{score(cheapest.score, result.unit)}, islands: {cheapest.islands}){closing}"
+        )
     return lines
 
 

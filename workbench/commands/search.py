@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -55,13 +55,29 @@ def search(
     max_layers: Annotated[
         int | None, typer.Option(min=0, help="Largest set that is acceptable.", show_default=False)
     ] = None,
-    rule: Annotated[
+    target_profile: Annotated[
         str,
-        typer.Option(metavar="per-edge|hybrid|nodes-to-exclude", help="Which tensors of a plan stay INT8."),
-    ] = "per-edge",
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Device that costs are of: a profile that comes with Tearline, or a YAML file.",
+        ),
+    ] = "generic",
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="per-edge|hybrid|nodes-to-exclude",
+            help="Which tensors of a plan stay INT8.  [default: the profile's]",
+            show_default=False,
+        ),
+    ] = None,
     precision: Annotated[
-        str, typer.Option(metavar="fp16|fp32", help="Precision of the layers that leave INT8.")
-    ] = "fp16",
+        str | None,
+        typer.Option(
+            metavar="fp16|fp32",
+            help="Precision of the layers that leave INT8.  [default: the profile's]",
+            show_default=False,
+        ),
+    ] = None,
     holdout: Annotated[
         float, typer.Option(metavar="F", help="Share of the samples kept back to score the answer.")
     ] = 0.0,
@@ -72,15 +88,19 @@ def search(
     goes on where it was.
     """
     from analyzers.records import RULES, SearchOptions, SearchResult
+    from analyzers.target_profiles import for_target, is_profile_file
     from workbench.commands.report import search_lines, show, warn
     from workbench.commands.running import run_job
     from workbench.requests import BESIDE_A_SEARCH, SearchRequest
 
     _check(asked, target=target, max_drop=max_drop, budget=budget, holdout=holdout)
-    inputs = replace(
+    inputs = for_target(
         asked.inputs,
-        rule=cast("Rule", one_of(rule, RULES, "--rule")),
-        precision=cast("Precision", one_of(precision, ("fp16", "fp32"), "--precision")),
+        str(Path(target_profile).absolute()) if is_profile_file(target_profile) else target_profile,
+        rule=None if rule is None else cast("Rule", one_of(rule, RULES, "--rule")),
+        precision=None
+        if precision is None
+        else cast("Precision", one_of(precision, ("fp16", "fp32"), "--precision")),
     )
     options = SearchOptions(
         target=target,

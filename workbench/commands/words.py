@@ -62,6 +62,16 @@ def score(value: float, unit: str) -> str:
     return "exact" if unit == "dB" and value >= _EXACT_DB else f"{decibels(value)} {unit}"
 
 
+def extra(cost: float) -> str:
+    """Return what a plan costs as extra latency in percent of the network in INT8."""
+    return "n/a" if math.isnan(cost) else f"{cost:+.1%}"
+
+
+def data_size(size: int) -> str:
+    """Return bytes for people."""
+    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
+
+
 def duration(seconds: float) -> str:
     """Return seconds as ``m:ss`` or ``h:mm:ss``."""
     whole = max(0, round(seconds))
