@@ -71,6 +71,7 @@ def look(role: Role, path: Path) -> Facts:
         "annotations": _annotations,
         "task": _task,
         "name_map": _name_map,
+        "profile": _profile,
     }
     return Facts(looks[role](path))
 
@@ -141,6 +142,13 @@ def _name_map(path: Path) -> str:
     from analyzers.name_maps import read_name_map
 
     return f"{len(read_name_map(path))} tensors"
+
+
+def _profile(path: Path) -> str:
+    from analyzers.target_profiles import parse_profile
+
+    profile = parse_profile(path)
+    return f"{profile.name} · {profile.title}"
 
 
 def _refused(code: str, message: str) -> Facts:

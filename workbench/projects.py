@@ -15,11 +15,20 @@ from analyzers.deserialize import read_record
 from analyzers.errors import InputError
 from analyzers.records import Inputs, QuantizeOptions, SearchOptions
 from analyzers.serialize import to_json
+from analyzers.target_profiles import DEFAULT_PROFILE, for_target, is_profile_file
 from workbench.job_records import JobError
 from workbench.store import Workspace, write_text
 
 Slot = Literal[
-    "reference", "candidate", "data", "calibration", "candidate_data", "name_map", "annotations", "task"
+    "reference",
+    "candidate",
+    "data",
+    "calibration",
+    "candidate_data",
+    "name_map",
+    "annotations",
+    "task",
+    "profile",
 ]
 Kind = Literal["compare", "diagnose", "bisect", "search"]
 GoalKind = Literal["drop", "target"]
@@ -79,6 +88,8 @@ class Project:
         goal: What a search must reach.
         runs: Jobs that were started for it, oldest first.
         is_demo: Its inputs are those of the demo.
+        target: Name of the target profile that costs are of.
+        profile: A target profile of the user's own, instead.
     """
 
     id: str
@@ -99,6 +110,8 @@ class Project:
     is_demo: bool = False
     candidate_data: Source | None = None
     name_map: Source | None = None
+    target: str = DEFAULT_PROFILE
+    profile: Source | None = None
 
 
 def new_project(name: str) -> Project:
@@ -162,6 +175,8 @@ def with_source(project: Project, slot: Slot, source: Source | None) -> Project:
             return replace(project, annotations=source)
         case "task":
             return replace(project, task=source)
+        case "profile":
+            return replace(project, profile=source)
 
 
 def source_of(project: Project, slot: Slot) -> Source | None:
@@ -175,6 +190,7 @@ def source_of(project: Project, slot: Slot) -> Source | None:
         "name_map": project.name_map,
         "annotations": project.annotations,
         "task": project.task,
+        "profile": project.profile,
     }
     return sources[slot]
 
@@ -186,7 +202,7 @@ def inputs_of(project: Project, workspace: Workspace, *, kind: str = "") -> Inpu
     # A candidate that was uploaded needs no calibration; a diagnosis also asks whether it was a good one.
     is_calibrated = project.is_made_here or kind == "diagnose"
     is_scored = project.task is not None and not project.metric
-    return Inputs(
+    inputs = Inputs(
         reference=project.reference.path,
         candidate=None if project.is_made_here else _path(project.candidate),
         data=_path(project.data),
@@ -201,6 +217,16 @@ def inputs_of(project: Project, workspace: Workspace, *, kind: str = "") -> Inpu
         workspace=workspace.root,
         allow_code=False,
     )
+    return _for_its_target(inputs, project) if kind == "search" else inputs
+
+
+def _for_its_target(inputs: Inputs, project: Project) -> Inputs:
+    """Return inputs with the profile's way of making plans; a broken profile is for the job to report."""
+    name = project.target if project.profile is None else str(project.profile.path)
+    try:
+        return for_target(inputs, name)
+    except InputError:
+        return replace(inputs, target_profile=name)
 
 
 def project_from(inputs: Inputs) -> Project:
@@ -212,6 +238,9 @@ def project_from(inputs: Inputs) -> Project:
         samples=inputs.samples or "",
         quantize=inputs.quantize,
     )
+    own_profile = Path(inputs.target_profile) if is_profile_file(inputs.target_profile) else None
+    if own_profile is None:
+        project = replace(project, target=inputs.target_profile)
     paths: tuple[tuple[Slot, Path | None], ...] = (
         ("reference", inputs.reference),
         ("candidate", inputs.candidate),
@@ -221,6 +250,7 @@ def project_from(inputs: Inputs) -> Project:
         ("name_map", inputs.name_map),
         ("annotations", inputs.annotations),
         ("task", inputs.task),
+        ("profile", own_profile),
     )
     for slot, path in paths:
         if path is not None:
@@ -255,6 +285,8 @@ def missing_for(project: Project, kind: Kind) -> tuple[str, ...]:
         used.append(("candidate", project.candidate))
     if project.is_made_here or kind == "diagnose":
         used.append(("calibration set", project.calibration))
+    if kind == "search":
+        used.append(("target profile", project.profile))
     if kind == "search" and not project.metric:
         used.append(("annotations", project.annotations))
     broken = [

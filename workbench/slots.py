@@ -82,6 +82,7 @@ ANNOTATIONS = SlotKind(
 TASK = SlotKind(
     "task", "task", "Task file", "YAML, with the files that it names", ("yaml", "yml", "npy", "json", "txt")
 )
+PROFILE = SlotKind("profile", "profile", "Target profile", "YAML, see docs/targets.md", ("yaml", "yml"))
 
 
 def slot(project: Project, kind: SlotKind) -> None:
@@ -161,7 +162,7 @@ def _stage(role: Role, files: Sequence[UploadedFile], source: Source | None) -> 
             return stage_model(workspace, files, known=known)
         case "set":
             return stage_set(workspace, files)
-        case "annotations" | "task" | "name_map":
+        case "annotations" | "task" | "name_map" | "profile":
             return stage_file(workspace, files, role)
 
 

@@ -25,7 +25,7 @@ from workbench.store import Workspace
 
 DATA_ROOT_VARIABLE = "TEARLINE_DATA_ROOT"
 
-Role = Literal["model", "set", "annotations", "task", "name_map"]
+Role = Literal["model", "set", "annotations", "task", "name_map", "profile"]
 
 _CHUNK_BYTES = 1 << 20
 _FREE_BYTES = 256 << 20
@@ -38,6 +38,7 @@ _SUFFIXES: dict[Role, frozenset[str]] = {
     "annotations": frozenset((".json", ".csv", ".txt")),
     "task": frozenset((".yaml", ".yml")),
     "name_map": frozenset((".json",)),
+    "profile": frozenset((".yaml", ".yml")),
 }
 
 

@@ -63,6 +63,11 @@ def test_every_shipped_task_can_be_read() -> None:
         assert "images" in look("task", path).summary
 
 
+def test_a_target_profile_is_described(tmp_path: Path) -> None:
+    (tmp_path / "board.yaml").write_text("name: board\ntitle: A board\n")
+    assert probe("profile", tmp_path / "board.yaml").summary == "board · A board"
+
+
 def test_code_in_an_uploaded_task_is_refused_and_not_run(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text(
         f"open({str(tmp_path / 'ran')!r}, 'w')\ndef go(outputs, image): return []\n"
@@ -74,9 +79,15 @@ def test_code_in_an_uploaded_task_is_refused_and_not_run(tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("role", ["model", "set", "annotations", "task"])
+@pytest.mark.parametrize("role", ["model", "set", "annotations", "task", "profile"])
 def test_garbage_is_refused_in_words(role: str, tmp_path: Path) -> None:
-    name = {"model": "m.onnx", "set": "s.npz", "annotations": "a.json", "task": "t.yaml"}[role]
+    name = {
+        "model": "m.onnx",
+        "set": "s.npz",
+        "annotations": "a.json",
+        "task": "t.yaml",
+        "profile": "p.yaml",
+    }[role]
     (tmp_path / name).write_bytes(b"\x00\xffgarbage{{{")
     with pytest.raises(InputError) as caught:
         look(role, tmp_path / name)  # type: ignore[arg-type]

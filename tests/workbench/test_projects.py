@@ -121,6 +121,35 @@ def test_inputs_of_a_job_become_a_project_with_the_same_inputs(workspace: Worksp
     assert inputs_of(project_from(made), workspace) == made
 
 
+def test_only_a_search_is_made_for_a_target(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "board.yaml"
+    path.write_text("name: board\ntitle: A board\nfallback: {rule: {value: hybrid, source: its manual}}\n")
+    project = with_source(full_project(workspace), "profile", Source(path, "board.yaml"))
+    searched = inputs_of(project, workspace, kind="search")
+    compared = inputs_of(project, workspace, kind="compare")
+    assert searched is not None
+    assert compared is not None
+    assert (searched.target_profile, searched.rule, searched.precision) == (str(path), "hybrid", "fp16")
+    assert (compared.target_profile, compared.rule) == ("generic", "per-edge")
+    assert inputs_of(project_from(searched), workspace, kind="search") == searched
+    path.write_text("name: [")
+    broken = inputs_of(project, workspace, kind="search")
+    assert broken is not None
+    assert broken.target_profile == str(path), "the job says what is wrong with it"
+
+
+def test_a_target_is_kept_by_name(workspace: Workspace) -> None:
+    project = replace(full_project(workspace), target="generic")
+    inputs = inputs_of(project, workspace, kind="search")
+    assert inputs is not None
+    assert project_from(inputs).target == "generic"
+    assert project_from(inputs).profile is None
+    bad = Source(workspace.root, "x", error=JobError("malformed_profile", "No source"))
+    odd = with_source(project, "profile", bad)
+    assert missing_for(odd, "search") == ("a target profile that can be read",)
+    assert missing_for(odd, "compare") == ()
+
+
 def test_the_demo_has_everything_but_what_it_does_not_need(workspace: Workspace) -> None:
     project = demo_project()
     assert missing_for(project, "search") == ()

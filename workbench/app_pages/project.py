@@ -38,6 +38,7 @@ from workbench.slots import (
     look_at,
     slot,
 )
+from workbench.target_form import target_form
 from workbench.uploads import Staged
 
 _SHOWN_PROJECTS = 8
@@ -176,6 +177,7 @@ def _inputs(opened: Project) -> None:
         _task(opened)
     st.subheader("Goal of the search", anchor=False)
     goal_form(opened)
+    target_form(opened)
     with st.expander("For the diagnosis", icon=":material/troubleshoot:"):
         _diagnosis(opened)
     with st.expander("Name and samples", icon=":material/tune:"):
