@@ -21,13 +21,13 @@ from analyzers.skeleton import Skeleton
 
 SAME_GAIN = 0.1  # factors that differ by less cancel: rounding moves those of small channels by some percent
 _LINEAR = frozenset({"Conv", "Gemm", "MatMul"})
-# What keeps channels apart, and lets a positive factor pass.
+# What keeps channels apart, and lets a positive factor pass; of several inputs if all were changed alike.
 _PASSES_FACTORS = frozenset(
     "Relu LeakyRelu PRelu MaxPool AveragePool GlobalAveragePool GlobalMaxPool Identity Dropout Flatten "
-    "Reshape Squeeze Unsqueeze Resize Upsample Pad ReduceMean".split()
+    "Reshape Squeeze Unsqueeze Resize Upsample Pad ReduceMean Add Sub Sum Max Min".split()
 )
 _PASSES_ORDER = _PASSES_FACTORS | frozenset(
-    "Clip Sigmoid Tanh HardSwish HardSigmoid Elu Gelu Softplus Mish Exp Abs".split()
+    "Clip Sigmoid Tanh HardSwish HardSigmoid Elu Selu Gelu Erf Softplus Mish Exp Abs Pow Mul Div".split()
 )
 
 
@@ -45,9 +45,9 @@ class ChannelMap:
             np.all(np.abs(self.factor - 1) < SAME_GAIN)
         )
 
-    def is_undone_by(self, other: ChannelMap) -> bool:
-        """Tell whether the readers of these channels expect them as they are."""
-        return self.order == other.order and bool(np.all(np.abs(self.factor * other.factor - 1) < SAME_GAIN))
+    def is_same(self, other: ChannelMap) -> bool:
+        """Tell whether another change is this one."""
+        return self.order == other.order and bool(np.all(np.abs(self.factor / other.factor - 1) < SAME_GAIN))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,19 +65,25 @@ class Compensated:
     change: ChannelMap
 
 
-def channel_map(reference: Values, candidate: Values) -> ChannelMap | None:
-    """Return how the rows of one array follow from those of another, or None if they do not."""
+def channel_map(reference: Values, candidate: Values, allowed: float = UNEXPLAINED) -> ChannelMap | None:
+    """Return how the rows of one array follow from those of another, or None if they do not.
+
+    Args:
+        reference: One row per channel.
+        candidate: The same shape.
+        allowed: Share of the candidate's energy that may be left, for rounding.
+    """
     if reference.shape != candidate.shape or reference.ndim != 2 or not np.all(np.isfinite(candidate)):
         return None
     order = tuple(range(len(reference)))
     factor = _factors(reference, candidate)
-    if unexplained(reference * factor[:, None], candidate) > UNEXPLAINED:
+    if unexplained(reference * factor[:, None], candidate) > allowed:
         found = same_channels(reference, candidate)
         if found is None:
             return None
         order, moved = found, reference[list(found)]
         factor = _factors(moved, candidate)
-        if unexplained(moved * factor[:, None], candidate) > UNEXPLAINED:
+        if unexplained(moved * factor[:, None], candidate) > allowed:
             return None
     return ChannelMap(order, factor)
 
@@ -98,9 +104,11 @@ def compensated(evidence: Evidence) -> tuple[Compensated, ...]:
 class _Search:
     def __init__(self, evidence: Evidence) -> None:
         self.ours: Skeleton = evidence.pair.paired.ours
+        self.twins = evidence.pair.paired.matches.nodes  # what has none was folded or absorbed
         self.weights = {c.node: c for c in evidence.constants if c.role == "weight" and c.op_type in _LINEAR}
         self.biases = {c.node: c for c in evidence.constants if c.role == "bias"}
         self.wrong = {m.constant.node for m in misfits(evidence) if m.is_beyond}
+        self.allowed = {id(m.constant): max(UNEXPLAINED, 4 * m.rounding) for m in misfits(evidence)}
 
     def run(self) -> Iterator[Compensated]:
         """Look at every weight that is wrong."""
@@ -109,7 +117,7 @@ class _Search:
             weight = self.weights.get(name)
             if weight is None or name not in self.wrong or self._is_depthwise(node, weight):
                 continue
-            change = channel_map(_out_rows(weight, weight.reference), _out_rows(weight, weight.candidate))
+            change = self._out_map(weight)
             if change is None or change.is_plain or not self._bias_fits(name, change):
                 continue
             readers = self._readers(node, change)
@@ -127,44 +135,48 @@ class _Search:
     def _readers(self, node: ir.Node, change: ChannelMap) -> list[ConstantPair] | None:
         """Return the weights that make up for a change, or None if one reader does not."""
         found: list[ConstantPair] = []
-        value = self.ours.core(node.outputs[0])
-        readers = self.ours.readers.get(value, [])
-        if not readers or value.is_graph_output():
-            return None
-        is_ordered = change.order == tuple(range(len(change.order)))
-        is_scaled = bool(np.any(np.abs(change.factor - 1) >= SAME_GAIN))
-        for reader in readers:
+        changed = {self.ours.core(node.outputs[0]): change}
+        for reader in self.ours.nodes:
+            data = [v for v in self.ours.data_inputs(reader) if v is not None]
+            known = [changed[v] for v in data if v in changed]
+            if not known:
+                continue
             weight = self.weights.get(node_name(reader))
             if weight is not None and not self._is_depthwise(reader, weight):
-                made_up = _in_map(weight, len(change.order))
-                if made_up is None or not change.is_undone_by(made_up):
+                if not _makes_up(weight, known[0], self.allowed[id(weight)]):
                     return None
                 found.append(weight)
                 continue
-            passed = change if weight is None else self._through(weight, change)
-            is_passing = reader.op_type in (_PASSES_FACTORS if is_scaled else _PASSES_ORDER)
-            if passed is None or (weight is None and not is_passing) or (not is_ordered and _joins(reader)):
+            is_one = len(known) == len(data) and all(k.is_same(known[0]) for k in known)
+            passed = known[0] if weight is None else self._through(weight, known[0])
+            is_passing = weight is not None or reader not in self.twins or _passes(reader, known[0])
+            if not is_one or passed is None or not is_passing:
                 return None
-            further = self._readers(reader, passed)
-            if further is None:
-                return None
-            found += [*further, *([weight] if weight is not None else [])]
-        return found
+            found += [] if weight is None else [weight]
+            changed.update((self.ours.core(v), passed) for v in reader.outputs)
+        leaves = any(self.ours.core(v) in changed for v in node.graph.outputs) if node.graph else True
+        return None if leaves else found
 
     def _through(self, weight: ConstantPair, change: ChannelMap) -> ChannelMap | None:
         """Return what a depthwise convolution, which may have been changed too, makes of a change."""
-        own = channel_map(_out_rows(weight, weight.reference), _out_rows(weight, weight.candidate))
+        own = self._out_map(weight)
         if own is None or own.order != change.order:
             return None
         return ChannelMap(change.order, change.factor * own.factor)
+
+    def _out_map(self, weight: ConstantPair) -> ChannelMap | None:
+        ours, theirs = (_out_rows(weight, array) for array in (weight.reference, weight.candidate))
+        return channel_map(ours, theirs, self.allowed[id(weight)])
 
     def _is_depthwise(self, node: ir.Node, weight: ConstantPair) -> bool:
         group = node.attributes.get("group")
         return group is not None and group.as_int() > 1 and group.as_int() == weight.reference.shape[0]
 
 
-def _joins(node: ir.Node) -> bool:
-    return node.op_type in {"Add", "Mul", "Concat", "Sum"}
+def _passes(node: ir.Node, change: ChannelMap) -> bool:
+    """Tell whether an operator keeps channels apart, and lets their factors pass."""
+    is_scaled = bool(np.any(np.abs(change.factor - 1) >= SAME_GAIN))
+    return node.op_type in (_PASSES_FACTORS if is_scaled else _PASSES_ORDER)
 
 
 def _out_rows(weight: ConstantPair, array: Values) -> Values:
@@ -193,9 +205,14 @@ def in_axis(weight: ConstantPair) -> int | None:
     return 1 - weight.channel_axis
 
 
-def _in_map(weight: ConstantPair, channels: int) -> ChannelMap | None:
+def _makes_up(weight: ConstantPair, change: ChannelMap, allowed: float) -> bool:
+    """Tell whether a weight takes its input channels as the change leaves them."""
+    channels = len(change.order)
     ours, theirs = (in_rows(weight, array, channels) for array in (weight.reference, weight.candidate))
-    return None if ours is None or theirs is None else channel_map(ours, theirs)
+    if ours is None or theirs is None or np.any(change.factor == 0) or not np.all(np.isfinite(theirs)):
+        return False
+    expected = ours[list(change.order)] / change.factor[:, None]
+    return unexplained(expected, theirs) <= allowed
 
 
 def axis_names(weight: ConstantPair) -> Sequence[str]:
