@@ -63,7 +63,9 @@ def diagnose_pair(pair: Pair, inputs: Inputs, options: DiagnoseOptions) -> Steps
         if refusal is not None:
             return refusal
         bench = replace(make_bench(pair, inputs, folder / "reference"), metric=METRIC)
-        chosen = yield from telling_samples(pair, bench, COMPARED_SAMPLES, workers, inputs.mode)
+        chosen = yield from telling_samples(
+            pair, bench, COMPARED_SAMPLES, workers, inputs.mode, stage="diagnose"
+        )
         seen = Subset(samples_of(bench), chosen)
         fed = None if inputs.candidate_data is None else Subset(samples_of(bench, "candidate_data"), chosen)
         differing = () if fed is None else relation_findings(pair, seen, fed)
@@ -108,9 +110,10 @@ class _Case:
         suspected = self._suspicions()
         is_bad = self._is_bad(base)
         try:
-            for done, changes in enumerate(singles(_of_scope(suspected, "layer")), start=1):
+            suspects = singles(_of_scope(suspected, "layer"))
+            for done, changes in enumerate(suspects, start=1):
                 self.lab.score(changes)
-                yield Step("diagnose", done, done, "Lifting one suspect at a time")
+                yield Step("diagnose", done, len(suspects), "Lifting one suspect at a time")
             network, layers = self._prove(suspected, is_bad=is_bad)
         except OutOfRunsError:
             network, layers = (), Proof((), base, base, base, tuple(s for _, s in suspected))

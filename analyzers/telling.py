@@ -46,7 +46,7 @@ class Subset:
 
 
 def telling_samples(
-    pair: Pair, bench: Bench, count: int, executor: Executor, mode: Mode
+    pair: Pair, bench: Bench, count: int, executor: Executor, mode: Mode, *, stage: str = "bisect"
 ) -> Steps[tuple[int, ...]]:
     """Return the samples on which the candidate is worst, of those that are looked at, and ordinary ones.
 
@@ -68,7 +68,7 @@ def telling_samples(
             value = metric.score([""], [row]).value
             # Undefined is no worse than perfect: both sides are zero, say.
             worth.append((inf if isnan(value) else value, seen[len(worth)]))
-        yield Step("bisect", done=len(worth), total=len(seen), text="Looking for the worst samples")
+        yield Step(stage, done=len(worth), total=len(seen), text="Looking for the worst samples")
     worst = [index for _, index in sorted(worth)[: (count + 1) // 2]]
     ordinary = [index for index in spread(len(samples_of(bench)), count) if index not in worst]
     return tuple(sorted([*worst, *ordinary][:count]))
