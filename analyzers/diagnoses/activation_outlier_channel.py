@@ -29,10 +29,12 @@ FAR = 8.0
 # More channels than this are not outliers.
 MOST_CHANNELS = 1 / 4
 FEWEST = 4  # of an axis; below it there are no "others"
-# The others have lost what 8 bits give, and not only a little of it.
-HARM_DB = 20.0
+# The others have lost three of the eight bits. Along a residual stream many such stores add up.
+HARM_DB = 25.0
+# Each of them is bad by itself.
+GROSS_DB = 20.0
 # Only tensors whose bulk is coarse are looked at: values under half a step, or a median of two steps.
-COARSE_SHARE = 0.1
+COARSE_SHARE = 0.05
 COARSE_STEPS = 2.0
 _LOOKS = 24  # the coarsest ones; each look runs the reference again
 _NAMED = 8  # channels named in the message
@@ -49,13 +51,23 @@ class _Outliers:
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
-    """Suspect stores whose other channels are starved by a few."""
+    """Suspect stores whose other channels are starved by a few, one by one and along a residual stream."""
     coarse = [f for f in families(evidence) if _coarseness(evidence, f.head) > 0]
     coarse.sort(key=lambda f: -_coarseness(evidence, f.head))
+    streams: dict[tuple[int, int, int], list[tuple[Suspicion, float]]] = {}
     for family in coarse[:_LOOKS]:
         found = _outliers(evidence.look(family.head.tensor))
         if found is not None and found.others_db < HARM_DB:
-            yield _suspicion(evidence, family, found)
+            suspicion = _suspicion(evidence, family, found)
+            streams.setdefault((found.axis, found.size, found.channels[0]), []).append(
+                (suspicion, found.others_db)
+            )
+            yield suspicion
+    for (axis, _, channel), members in streams.items():
+        if len(members) > 1:
+            is_bad_throughout = all(db < GROSS_DB for _, db in members)
+            specificity = 63 if is_bad_throughout else 61  # else a member that does it alone says more
+            yield _stream(evidence, [s for s, _ in members], axis, channel, specificity)
 
 
 def _coarseness(evidence: Evidence, store: Store) -> float:
@@ -125,10 +137,11 @@ def _suspicion(evidence: Evidence, family: Family, found: _Outliers) -> Suspicio
     names += ", ..." if len(found.channels) > _NAMED else ""
     repairs: list[Repair] = []
     if held is not None:
-        cut = Range(max(held.low, -found.others), min(held.high, found.others))
-        add_repair(repairs, store, cut, f"stored with the range of the other channels, {cut.words()}")
         if (bits_of(store.quantization) or 16) < 16:
             add_repair(repairs, store, held, "stored in 16 bits with the same range", bits=16)
+        # The outliers are part of what the network computes; cutting them is second best.
+        cut = Range(max(held.low, -found.others), min(held.high, found.others))
+        add_repair(repairs, store, cut, f"stored with the range of the other channels, {cut.words()}")
     return Suspicion(
         cause="activation_outlier_channel",
         layers=(culprit(evidence, store),),
@@ -156,6 +169,38 @@ def _suspicion(evidence: Evidence, family: Family, found: _Outliers) -> Suspicio
         ),
         specificity=62,
         repairs=for_all(family, repairs),
+    )
+
+
+def _stream(
+    evidence: Evidence, members: list[Suspicion], axis: int, channel: int, specificity: int
+) -> Suspicion:
+    """Suspect all stores that carry the same outlier together: repairing one alone repairs little."""
+    place = {name: index for index, name in enumerate(evidence.layers)}
+    layers = dict.fromkeys(layer for member in members for layer in member.layers)
+    ordered = sorted(layers, key=lambda name: place.get(name, -1))
+    sources = dict.fromkeys(source for member in members for source in member.sources)
+    how = dict.fromkeys(repair.how for member in members for repair in member.repairs[:1])
+    changes = tuple(c for member in members for repair in member.repairs[:1] for c in repair.changes)
+    return Suspicion(
+        cause="activation_outlier_channel",
+        layers=tuple(ordered),
+        sources=tuple(sources),
+        message=(
+            f"Channel {channel} (axis {axis}) is an outlier all along {', '.join(ordered)} and sets the "
+            "range of each: only all of them together leave the other channels their levels"
+        ),
+        evidence={
+            "axis": axis,
+            "channels": (channel,),
+            "tensors": tuple(source.name for source in sources),
+        },
+        fix=(
+            "Store all of these tensors in 16 bits or in float, or scale the channel down where it enters "
+            "and up in the weights that read it"
+        ),
+        specificity=specificity,
+        repairs=(Repair(next(iter(how)), changes),) if changes else (),
     )
 
 
