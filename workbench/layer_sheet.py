@@ -104,8 +104,8 @@ def _agreement(record: LayerRecord) -> None:
         [
             ("Norm ratio", number(record.norm_ratio, 4), "1 is best"),
             ("RMSE / scale", number(record.rmse_scale, 3), f"{_IDEAL_ROUNDING} is ideal rounding"),
-            ("Max error", f"{record.max_error:.4g}", ""),
-            ("Clipped", f"{record.clipped_fraction:.2%}", "values at the integer limits"),
+            ("Max error", _value(record.max_error), ""),
+            ("Clipped", _share(record.clipped_fraction), "of the reference's values, beyond the range"),
         ]
     )
 
@@ -120,6 +120,10 @@ def _sides(record: LayerRecord) -> None:
 
 def _value(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) and not math.isnan(value) else "n/a"
+
+
+def _share(fraction: float) -> str:
+    return "n/a" if math.isnan(fraction) else f"{fraction:.2%}"
 
 
 def _worst(record: LayerRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -154,6 +155,19 @@ def test_the_address_selects_a_layer_and_keeps_it(workspace: Workspace) -> None:
     assert any(c.value == "Mul_2" for c in app.code)
     assert address(app, "layer") == "Mul_2"
     assert address(app, "job") == project.runs[-1]
+
+
+@pytest.mark.parametrize(("fraction", "shown"), [(0.0012, "0.12%"), (math.nan, "n/a")])
+def test_the_sheet_of_a_layer_says_what_clipped_means(
+    fraction: float, shown: str, workspace: Workspace
+) -> None:
+    rows = tuple(replace(answers.layer(i), clipped_fraction=fraction) for i in range(3))
+    result = replace(answers.comparison(), layers=rows)
+    project, _ = add_run(workspace, full_project(workspace), "compare", "done", result=result)
+    app = open_app(PAGES["compare"], project=project.id, layer=rows[1].node)
+    [sheet] = [h.proto.body for h in app.get("html") if "Clipped" in h.proto.body]
+    assert f">{shown}<" in sheet
+    assert "of the reference&#x27;s values, beyond the range" in sheet
 
 
 def test_filters_narrow_the_table_down_to_nothing(workspace: Workspace) -> None:
