@@ -109,7 +109,7 @@ def misfit_of(constant: ConstantPair, spread: float = 0.0) -> Misfit:
             allowed = allowed + CORRECTION * spread
         is_clipped = _clipped(constant, step)
         clipped = float(is_clipped.mean())
-        is_far = ~(np.abs(error) <= allowed)
+        is_far = ~(np.isfinite(error) & (np.abs(error) <= allowed))
         is_off = is_far if clipped > FEW_CLIPPED else is_far & ~is_clipped
         energy = float((reference**2).sum())
         noise = float((error**2).sum())
