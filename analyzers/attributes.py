@@ -63,7 +63,7 @@ def settings(node: ir.Node, constant_of: ConstantOf, opset: int) -> dict[str, Se
     for index, name in STEERING.get(node.op_type, {}).items():
         array = constant_of(node.inputs[index]) if index < len(node.inputs) else None
         if array is not None and array.size:
-            found[name] = _from_array(array)
+            found[name] = _from_array(array.reshape(()) if name in _BOUNDS else array)
     for name in _SILENT:
         found.pop(name, None)
     if node.op_type in _WINDOWS:

@@ -171,9 +171,27 @@ def _rewrite(rewriter: _Rewriter, node: ir.Node) -> bool:
 
 def _known_scale(rewriter: _Rewriter, node: ir.Node) -> _Scale | None:
     """Return the scale of what the node moves; integer constants among it have the scale of the rest."""
-    moved = [node.inputs[i] for i in _moved(node)]
-    known = [rewriter.scales.get(v) for v in moved if v is not None and not is_constant(v)]
+    moved = [v for v in (node.inputs[i] for i in _moved(node)) if v is not None]
+    if all(is_constant(v) for v in moved) and moved and moved[0].dtype in INTEGER_TYPES:
+        scale = _scale_of_readers(node.outputs[0])
+        if scale is not None:
+            rewriter.scales.update((v, scale) for v in moved)
+    known = [rewriter.scales.get(v) for v in moved if v in rewriter.scales or not is_constant(v)]
     return known[0] if known and all(k is not None for k in known) else None
+
+
+def _scale_of_readers(value: ir.Value) -> _Scale | None:
+    """Return how those who read integers scale them, where they agree: a table that a Gather reads."""
+    found: list[_Scale] = []
+    for use in value.uses():
+        reads_scale = use.node.op_type in _WRITERS or use.node.op_type == "DequantizeLinear"
+        inputs = [*use.node.inputs, None, None][use.idx + 1 : use.idx + 3]
+        if reads_scale and inputs[0] is not None:
+            found.append(_Scale(inputs[0], inputs[1]))
+        elif use.node.op_type in _MOVES_INTEGERS:
+            scale = _scale_of_readers(use.node.outputs[0])
+            found += [] if scale is None else [scale]
+    return found[0] if found and all(f.scale is found[0].scale for f in found) else None
 
 
 def _moved(node: ir.Node) -> tuple[int, ...]:

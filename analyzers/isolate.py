@@ -76,7 +76,13 @@ class _Isolation:
         self.meaning = {
             twin: value
             for value, twin in self.matches.values.items()
-            if value not in self.matches.inner and not is_constant(value)
+            if value not in self.matches.inner | self.matches.stand_ins and not is_constant(value)
+        }
+        self.stood_in = {
+            (self.layer_of[reader], self.matches.values[value]): value
+            for value in self.matches.stand_ins
+            for reader in self.ours.readers.get(value, [])
+            if reader in self.layer_of
         }
         self.assembler = Assembler(reserved=())
         self._known: dict[str, ir.Value] = {}
@@ -224,7 +230,7 @@ class _Isolation:
 
     def _border(self, layer: str, value: ir.Value) -> ir.Value | None:
         """Return the reference value that stands in for a candidate core outside the layer."""
-        meaning = self.meaning.get(value)
+        meaning = self.stood_in.get((layer, value)) or self.meaning.get(value)
         if meaning is None:
             return None
         producer = meaning.producer()

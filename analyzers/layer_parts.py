@@ -19,7 +19,7 @@ class Parts:
     Attributes:
         layer: The layer.
         tensor: Reference tensor.
-        ours: Reference operators of the layer, topological.
+        ours: Reference operators of the layer that the tensor is computed by, topological.
         theirs: Candidate operators that compute its twin from the layer's inputs, topological.
         twins: Matched operators among them.
         sources: Candidate values at the border -> the reference tensor that each means.
@@ -56,13 +56,13 @@ def parts_of(pair: Pair, layer: str, tensor: str) -> Parts | None:
     value = next((v for n in pair.reference.ir.graph for v in n.outputs if v.name == tensor), None)
     core = None if value is None else paired.ours.core(value)
     twin = None if core is None else paired.matches.values.get(core)
-    if value is None or twin is None:
+    if value is None or core is None or twin is None:
         return None
     names = {n: pair.pairing.layers[i].name for n, i in paired.grouping.layer_of.items()}
     meaning = {
         theirs: ours
         for ours, theirs in paired.matches.values.items()
-        if ours not in paired.matches.inner and not is_constant(ours)
+        if ours not in paired.matches.inner | paired.matches.stand_ins and not is_constant(ours)
     }
     found: set[ir.Node] = set()
     sources: dict[ir.Value, ir.Value] = {}
@@ -79,10 +79,23 @@ def parts_of(pair: Pair, layer: str, tensor: str) -> Parts | None:
             continue
         found.add(node)
         frontier += [v for v in paired.theirs.data_inputs(node) if v is not None]
-    ours = tuple(n for n in paired.ours.nodes if names.get(n) == layer)
+    ours = _upstream(pair, core, {n for n, name in names.items() if name == layer})
     theirs = tuple(n for n in paired.theirs.nodes if n in found)
     twins = {n: t for n, t in paired.matches.nodes.items() if n in ours and t in found}
     return Parts(layer, tensor, ours, theirs, twins, sources)
+
+
+def _upstream(pair: Pair, core: ir.Value, members: set[ir.Node]) -> tuple[ir.Node, ...]:
+    """Return the members of a layer that a value is computed by, topological."""
+    ours = pair.paired.ours
+    found: set[ir.Node] = set()
+    frontier = [core]
+    while frontier:
+        node = frontier.pop().producer()
+        if node is not None and node in members and node not in found:
+            found.add(node)
+            frontier += [v for v in ours.data_inputs(node) if v is not None]
+    return tuple(n for n in ours.nodes if n in found)
 
 
 def has_unknown_constants(pair: Pair, parts: Parts, known: frozenset[str]) -> bool:

@@ -24,6 +24,8 @@ class Matches:
         values: Reference core value -> candidate core value.
         evidence: Reference core value -> what made the match.
         inner: Reference core values whose candidate value means a later tensor.
+        stand_ins: Reference core values whose candidate value means an earlier tensor, which others read too:
+            what made the one of the other is lost.
         changed: Reference nodes matched to another operator.
         lost: Reference nodes that the candidate does not compute, nor anything in their place.
         added: Candidate nodes without a counterpart -> the reference node that makes or reads the result.
@@ -33,6 +35,7 @@ class Matches:
     values: dict[ir.Value, ir.Value] = field(default_factory=dict)
     evidence: dict[ir.Value, str] = field(default_factory=dict)
     inner: set[ir.Value] = field(default_factory=set)
+    stand_ins: set[ir.Value] = field(default_factory=set)
     changed: list[tuple[ir.Node, ir.Node]] = field(default_factory=list)
     lost: list[ir.Node] = field(default_factory=list)
     added: dict[ir.Node, ir.Node] = field(default_factory=dict)

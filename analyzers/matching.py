@@ -19,7 +19,15 @@ from analyzers.graph import is_float
 from analyzers.likeness import COMMUTATIVE, same_kind, shape_of, shapes_fit
 from analyzers.matches import Matches, State
 from analyzers.skeleton import Skeleton
-from analyzers.stand_ins import by_output_name, by_region, claim, note_change, pass_on, pass_over
+from analyzers.stand_ins import (
+    by_output_name,
+    by_region,
+    claim,
+    is_activation,
+    note_change,
+    pass_on,
+    pass_over,
+)
 from analyzers.twins import agreement, find_twin
 
 
@@ -127,9 +135,12 @@ def _visit(state: State, node: ir.Node) -> None:
     if twin is not None:
         claim(state, node, twin, evidence)
         return
-    for take in (pass_on, by_output_name, by_region, pass_over):
+    # What bears an activation's name took its place; what bears another's may hold it folded.
+    first, second = (by_output_name, pass_on) if is_activation(node) else (pass_on, by_output_name)
+    for take in (first, second, by_region, pass_over):
         if take(state, node):
             return
+    pass_on(state, node, is_last_resort=True)
 
 
 def _match_backwards(state: State) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from analyzers.consequences import consequences
 from analyzers.evidence import Evidence
 from analyzers.layer_parts import Parts, has_unknown_constants, parts_of
 from analyzers.metrics.sqnr_db import sqnr_db
@@ -37,6 +38,8 @@ class OperatorFault:
         channels: The same per channel; None where there are none.
         operator_db: Its SQNR.
         isolated_db: SQNR of the layer as the candidate computes and stores it; nan where not measured.
+        consequences: Stored tensors behind it whose ranges were measured on what it makes; they are repaired
+            with it.
     """
 
     layer: str
@@ -46,11 +49,12 @@ class OperatorFault:
     channels: Moments | None
     operator_db: float
     isolated_db: float
+    consequences: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """What has to be lifted: the operators cannot be, without the whole layer."""
-        return (Source("layer", self.layer),)
+        return (Source("layer", self.layer), *(Source("store", t) for t in self.consequences))
 
     @property
     def numbers(self) -> str:
@@ -64,11 +68,12 @@ class OperatorFault:
 @lru_cache(maxsize=2)
 def operator_faults(evidence: Evidence) -> tuple[OperatorFault, ...]:
     """Return them in topological order."""
-    found = []
+    found: list[OperatorFault] = []
     known = frozenset(c.value for c in evidence.constants)
     for pair in evidence.pair.pairing.pairs:
         anatomy = evidence.anatomy.get(pair.reference)
-        if anatomy is None or anatomy.operator is None or pair.layer == INPUT_LAYER:
+        is_known = any(fault.layer == pair.layer for fault in found)  # by an earlier tensor of the layer
+        if anatomy is None or anatomy.operator is None or pair.layer == INPUT_LAYER or is_known:
             continue
         whole = anatomy.operator.whole
         operator_db = float(sqnr_db(whole))
@@ -88,6 +93,7 @@ def operator_faults(evidence: Evidence) -> tuple[OperatorFault, ...]:
                 anatomy.operator.channels,
                 operator_db,
                 isolated_db,
+                consequences(evidence, pair.reference),
             )
         )
     return tuple(found)

@@ -69,6 +69,7 @@ class Simulation:
         self.names = {n: pair.pairing.layers[i].name for n, i in self.paired.grouping.layer_of.items()}
         self.fallback_nodes = self._fallback_nodes()
         self.replaced = self._replaced_cores()
+        self.rewired = self._rewired_reads()
         self.inputs = self._inputs()
 
     def _fallback_nodes(self) -> frozenset[ir.Node]:
@@ -100,9 +101,27 @@ class Simulation:
             for value in node.outputs:
                 core = self.ours.core(value)
                 twin = self.matches.values.get(core)
-                if twin is not None and core not in self.matches.inner:
+                if twin is not None and core not in self.matches.inner | self.matches.stand_ins:
                     replaced.setdefault(twin, value)
         return replaced
+
+    def _rewired_reads(self) -> dict[tuple[ir.Node, ir.Value], ir.Value]:
+        """Return what single candidate nodes read instead: results of nodes that the candidate lost.
+
+        Others read the same candidate value and mean an earlier tensor, so the value itself stays.
+        """
+        found: dict[tuple[ir.Node, ir.Value], ir.Value] = {}
+        for value in self.matches.stand_ins:
+            producer = value.producer()
+            if producer not in self.fallback_nodes:
+                continue
+            for reader in self.ours.readers.get(value, []):
+                twin = self.matches.nodes.get(reader)
+                for read in () if twin is None else twin.inputs:
+                    if read is not None and self.theirs.core(read) is self.matches.values[value]:
+                        assert twin is not None
+                        found[twin, read] = value
+        return found
 
     def _is_input_copy(self, node: ir.Node) -> bool:
         """Return True for pass-through nodes that only read graph inputs: both sides keep their own."""
@@ -297,7 +316,11 @@ class Simulation:
     def _candidate_node(self, node: ir.Node) -> Recipe:
         """A copy of a candidate node."""
         values = [*node.inputs, *captured_values(node)]
-        needs = tuple(("candidate", v) for v in values if v is not None)
+        needs = tuple(
+            ("reference", self.rewired[node, v]) if (node, v) in self.rewired else ("candidate", v)
+            for v in values
+            if v is not None
+        )
 
         def make(made: Sequence[Made]) -> Made:
             resolved = iter(made)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from analyzers.graph import is_float
 from analyzers.likeness import kinds_meet, same_kind, shapes_fit
-from analyzers.matches import State
+from analyzers.matches import State, strip_affixes
 from analyzers.regions import Region, regions
 from analyzers.twins import agreement, is_same
 
@@ -32,8 +34,14 @@ def note_change(state: State, node: ir.Node, twin: ir.Node) -> None:
         state.found.changed.append((node, twin))
 
 
-def pass_on(state: State, node: ir.Node) -> bool:
-    """Let a node that the candidate folded or absorbed take over its input's match."""
+def pass_on(state: State, node: ir.Node, *, is_last_resort: bool = False) -> bool:
+    """Let a node that the candidate folded or absorbed take over its input's match.
+
+    Args:
+        state: The graphs.
+        node: Reference node.
+        is_last_resort: Nothing else explains what became of the node.
+    """
     data = [v for v in state.ours.data_inputs(node) if v is not None]
     is_candidate = node.op_type in _ABSORBABLE or node.op_type in _FOLDABLE
     if len(data) != 1 or not is_candidate or not is_float(node.outputs[0]):
@@ -44,11 +52,18 @@ def pass_on(state: State, node: ir.Node) -> bool:
         return False
     if source.producer() is None:
         return False
-    if node.op_type not in SATURATING and not _reads_on(state, output, twin):
+    is_usual = is_last_resort and node.op_type in SATURATING | {"BatchNormalization"}
+    if not (is_usual or _is_called(state, twin, node.outputs[0]) or _reads_on(state, output, twin)):
         return False
     state.pair_value(output, twin, state.found.evidence[source])
     state.found.inner.add(source)
     return True
+
+
+def _is_called(state: State, twin: ir.Value, output: ir.Value) -> bool:
+    """Tell whether a candidate value bears the name of the output, or its stored form does."""
+    name = strip_affixes(output.name or "")
+    return any(core is twin for core in state.by_stripped.get(name, []))
 
 
 def _reads_on(state: State, output: ir.Value, twin: ir.Value) -> bool:
@@ -87,7 +102,7 @@ def advanced(state: State, node: ir.Node, ours: ir.Value, theirs: ir.Value) -> i
         data = [v for v in state.theirs.data_inputs(reader) if v is not None]
         if reader in state.claimed or len(data) != 1 or reader.op_type not in _FOLDABLE | _ABSORBABLE:
             return theirs
-        if kinds_meet(wanted, {reader.op_type}):
+        if kinds_meet(wanted, {reader.op_type}) or _is_exchange(state, ours, reader):
             return theirs
         after = state.theirs.core(reader.outputs[0])
         types = {n.op_type for n in state.theirs.readers.get(after, [])}
@@ -100,6 +115,12 @@ def advanced(state: State, node: ir.Node, ours: ir.Value, theirs: ir.Value) -> i
     return theirs
 
 
+def _is_exchange(state: State, ours: ir.Value, reader: ir.Node) -> bool:
+    """Tell whether the reference has an activation where the candidate has another one."""
+    readers = state.ours.readers.get(ours, [])
+    return len(readers) == 1 and is_activation(readers[0]) and is_activation(reader)
+
+
 def _leads_to(state: State, value: ir.Value, wanted: set[str], types: set[str]) -> bool:
     """Tell whether a wanted reader follows, at once or after one more step of the same sort."""
     if kinds_meet(wanted, types):
@@ -109,6 +130,11 @@ def _leads_to(state: State, value: ir.Value, wanted: set[str], types: set[str]) 
         return False
     after = state.theirs.readers.get(state.theirs.core(readers[0].outputs[0]), [])
     return kinds_meet(wanted, {n.op_type for n in after})
+
+
+def is_activation(node: ir.Node) -> bool:
+    """Tell whether the saturation of a store may do the node's work, or a converter may take it for that."""
+    return node.op_type in _ABSORBABLE
 
 
 def by_output_name(state: State, node: ir.Node) -> bool:
@@ -153,12 +179,19 @@ def by_region(state: State, node: ir.Node) -> bool:
         state.claimed.update(b.nodes)
         state.found.changed.append((a.nodes[0], b.nodes[0]))
     else:
-        if len(state.ours.readers.get(source, [])) != 1 or source in state.our_outputs:
-            return False
-        state.found.lost.extend(a.nodes)
-        state.found.inner.add(source)
+        _note_lost(state, a.nodes, source, a.exit)
     state.pair_value(a.exit, b.exit, "structure")
     return True
+
+
+def _note_lost(state: State, nodes: Sequence[ir.Node], source: ir.Value, output: ir.Value) -> None:
+    """Remember that a value takes the place of what the lost nodes make of it."""
+    state.found.lost.extend(nodes)
+    is_private = len(state.ours.readers.get(source, [])) == 1 and source not in state.our_outputs
+    if is_private:
+        state.found.inner.add(source)
+    else:
+        state.found.stand_ins.add(output)
 
 
 def _ends_meet(state: State, ours: Region, theirs: Region) -> bool:
@@ -184,10 +217,8 @@ def pass_over(state: State, node: ir.Node) -> bool:
             continue
         readers = [n for n in state.theirs.readers.get(twin, []) if n not in state.claimed]
         is_end = output in state.our_outputs and twin in state.their_outputs
-        is_private = len(state.ours.readers.get(source, [])) == 1 and source not in state.our_outputs
-        if is_private and (is_end or kinds_meet(wanted, {n.op_type for n in readers})):
-            state.found.lost.append(node)
-            state.found.inner.add(source)
+        if is_end or kinds_meet(wanted, {n.op_type for n in readers}):
+            _note_lost(state, [node], source, output)
             state.pair_value(output, twin, "structure")
             return True
     return False

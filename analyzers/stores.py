@@ -20,7 +20,10 @@ def find_stores(pair: Pair) -> dict[str, Store]:
     readers = _Readers(pair)
     stores: dict[str, Store] = {}
     for paired in pair.pairing.pairs:
-        twin = pair.paired.matches.values.get(ours.core(values[paired.reference]))
+        core = ours.core(values[paired.reference])
+        twin = pair.paired.matches.values.get(core)
+        if core in pair.paired.matches.stand_ins:
+            continue  # the store belongs to the tensor that stands in
         storages = [] if twin is None else theirs.storage.get(twin, [])
         for storage in storages[:1]:
             written = _written(storage.integer)

@@ -17,7 +17,7 @@ from analyzers.metrics.sqnr_db import sqnr_db
 from analyzers.moments import Moments
 from analyzers.operator_faults import OperatorFault, operator_faults
 from analyzers.records import Fact
-from analyzers.suspicions import Detector, Source, Suspicion
+from analyzers.suspicions import Detector, Suspicion
 
 # A channel below it holds something else; one above it is right.
 GARBAGE_DB = 20.0
@@ -68,7 +68,7 @@ def _read(fault: OperatorFault, detour: Detour, channels: Moments, wrong: NDArra
     return Suspicion(
         cause="channel_dropped" if is_dropped else "dirty_padding_channel",
         layers=(detour.node,),
-        sources=(Source("layer", fault.layer),),
+        sources=fault.sources,
         message=(
             f"'{detour.node}' reads {_names(wrong)}{place} of '{detour.tensor}' ({total} channels) as "
             f"{what}: cosine {_cosine(channels, wrong):.3f} there and the right values in all others"

@@ -3,11 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx import helper
 
 from analyzers.diagnoses.operator_changed import ENTRY
-from analyzers.suspicions import Source
+from analyzers.lab import Lab
+from analyzers.suspicions import Change, Source
 from tests.analyzers.gathered import gathered
 from tests.analyzers.surgery import Patient
 from tests.networks import build, quantized, samples
@@ -36,6 +38,13 @@ def lose(model: Patient) -> None:
     model.bypass("sum")
 
 
+def lose_what_others_read_too(model: Patient) -> None:
+    """Let the sum vanish so that its reader gets the input that a convolution reads as well."""
+    node = model.node("sum")
+    node.input[:] = [node.input[1], node.input[0]]
+    model.bypass("sum")
+
+
 def add(model: Patient) -> None:
     node = model.node("c1")
     model.insert_before("c1", [helper.make_node("Relu", [node.input[0]], ["extra"], "extra")])
@@ -60,6 +69,7 @@ def nothing(_: Patient) -> None:
     [
         (exchange, ("act1",), "HardSigmoid"),
         (lose, ("sum",), "Add"),
+        (lose_what_others_read_too, ("sum",), "Add"),
         (add, ("c1",), "Relu 'extra'"),
         (decompose, None, ""),
         (nothing, None, ""),
@@ -79,9 +89,41 @@ def test_only_operators_that_compute_something_else_are_suspected(
         return
     assert [s.layers for s in found] == [layers]
     assert word in found[0].message
-    assert found[0].sources == (Source("layer", layers[0]),)
+    assert found[0].sources[0] == Source("layer", layers[0])
     assert isinstance(found[0].evidence["operator_sqnr_db"], float)
     assert found[0].evidence["operator_sqnr_db"] < 25
+
+
+@pytest.mark.parametrize("change", [exchange, lose, lose_what_others_read_too, add])
+def test_lifting_what_is_suspected_brings_the_output_back(
+    change: Callable[[Patient], None], tmp_path: Path
+) -> None:
+    model = build(NET, SHAPES, opset=14)
+    reference, candidate = quantized(model, tmp_path)
+    patient = Patient(candidate)
+    change(patient)
+    patient.save()
+    evidence = gathered(reference, candidate, samples(model, 2))
+    assert evidence.samples is not None
+    lab = Lab(evidence.pair, evidence.samples, evidence.constants, tmp_path / "lab", max_runs=9)
+    found = next(iter(ENTRY.find(evidence)))
+    assert lab.score(()) < 20
+    assert lab.score([Change(source) for source in found.sources]) > 30
+
+
+def test_ranges_measured_behind_an_exchanged_operator_are_repaired_with_it(tmp_path: Path) -> None:
+    """The converter exchanged the operator and calibrated then, so later ranges fit the wrong values."""
+    model = build(NET, SHAPES, opset=14)
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    node = next(n for n in changed.graph.node if n.name == "sum")
+    node.op_type = "Mul"
+    feeds = [{k: 3 * v for k, v in feed.items()} for feed in samples(model, 2)]
+    _, candidate = quantized(changed, tmp_path, feeds=feeds)
+    onnx.save(model, tmp_path / "reference.onnx")
+    found = list(ENTRY.find(gathered(tmp_path / "reference.onnx", candidate, feeds)))
+    assert [s.layers for s in found] == [("sum",)]
+    assert {s.name for s in found[0].sources if s.kind == "store"} == {"out"}
 
 
 def test_a_large_quantization_error_is_no_changed_operator(tmp_path: Path) -> None:
