@@ -16,14 +16,14 @@ from analyzers.backends.onnxruntime import open_session
 from analyzers.comparison import Compared
 from analyzers.constant_pairs import constant_pairs
 from analyzers.contracts import SampleSet
-from analyzers.evidence import Anatomy, ConstantPair, Detour, Evidence, Look, Store, Tail
+from analyzers.evidence import Anatomy, Detour, Evidence, Look, Store, Tail
 from analyzers.executions import measure_executions
 from analyzers.graph import save_model, with_outputs
 from analyzers.isolate import Isolated, isolate
 from analyzers.measure import PairMoments
 from analyzers.moments import Moments
 from analyzers.project import Pair
-from analyzers.records import INPUT_LAYER, Array, TensorPair
+from analyzers.records import Array, TensorPair
 from analyzers.steps import Step, Steps
 from analyzers.stores import find_stores
 from analyzers.trace import TAP_BUDGET_BYTES, tap_groups
@@ -78,11 +78,6 @@ def gather(
         detours=_measured_detours(stages, samples),
         executions=measure_executions(pair, samples),
     )
-
-
-def replacements(constants: Sequence[ConstantPair]) -> dict[str, Array]:
-    """Return candidate value -> the reference's constant."""
-    return {c.value: c.reference for c in constants}
 
 
 @dataclass(slots=True)
@@ -268,8 +263,3 @@ def _run_calibration(
                     found[name] = one if known is None else moments.merge(known, one)
                 done += 1
                 yield done, total
-
-
-def input_tensors(pair: Pair) -> tuple[str, ...]:
-    """Return the reference's paired graph inputs."""
-    return tuple(p.reference for p in pair.pairing.pairs if p.layer == INPUT_LAYER)

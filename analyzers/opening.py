@@ -8,16 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from analyzers import graph, quantizing, samples
-from analyzers.contracts import Metric, SampleSet
+from analyzers.contracts import SampleSet
 from analyzers.deserialize import read_record
 from analyzers.errors import InputError
 from analyzers.name_maps import read_name_map
 from analyzers.project import Pair, open_models
 from analyzers.records import Inputs, Notice, QuantizeResult, TensorSpec
 from analyzers.serialize import write_json
-from analyzers.slices import output_slices
 from analyzers.steps import Step, Steps
-from analyzers.tasks.metric import make_metric
 from analyzers.tasks.task import Task, read_task
 
 
@@ -99,17 +97,4 @@ def open_candidate_data(inputs: Inputs, pair: Pair, task: Task | None) -> Sample
         return None
     return samples.open_samples(
         inputs.candidate_data, pair.candidate.inputs, task=task, selection=inputs.samples
-    )
-
-
-def open_metric(inputs: Inputs, pair: Pair, data: SampleSet, task: Task | None) -> Metric:
-    """Make the metric that task or name ask for, over the outputs that both sides have."""
-    outputs = tuple(name for name in pair.reference.outputs if name in pair.pairing.outputs)
-    return make_metric(
-        task=task,
-        name=inputs.metric,
-        annotations=inputs.annotations,
-        samples=data,
-        outputs=outputs,
-        slices=output_slices(pair.reference.ir),
     )

@@ -58,15 +58,6 @@ def search_json(file: SearchFile) -> dict[str, JsonValue]:
     return table | {key: to_json(block) for key, block in blocks.items() if block is not None}
 
 
-def read_search(path: Path) -> SearchResult:
-    """Read the result of a search from its JSON file.
-
-    Raises:
-        InputError: The file is absent, no JSON, or not the answer of a search.
-    """
-    return read_search_file(path).result
-
-
 def read_search_file(path: Path) -> SearchFile:
     """Read a search's JSON file.
 

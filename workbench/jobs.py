@@ -244,22 +244,6 @@ class Jobs:
         """Return all jobs, newest first."""
         return self._statuses(frozenset())
 
-    def delete(self, job_id: str) -> None:
-        """Remove a job and all its files; a live one is cancelled first.
-
-        Raises:
-            KeyError: There is no such job.
-        """
-        run = run_folder(self.workspace, job_id)
-        self.cancel(job_id)
-        with self._lock:
-            worker = self._workers.pop(job_id, None)
-        if worker is not None:
-            worker.wait()
-        # Without job.json it is no job any more, even if the rest cannot be removed at once.
-        (run / "job.json").unlink()
-        shutil.rmtree(run, ignore_errors=True)
-
     def _statuses(self, skipped: Set[str]) -> tuple[JobStatus, ...]:
         found: dict[str, JobStatus] = {}
         for run in self.workspace.runs.iterdir():

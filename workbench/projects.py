@@ -150,12 +150,6 @@ def list_projects(workspace: Workspace) -> tuple[Project, ...]:
     return tuple(sorted(found, key=lambda p: (-p.created, p.id)))
 
 
-def delete_project(workspace: Workspace, project_id: str) -> None:
-    """Remove a project's file; its jobs and uploads stay."""
-    read_project(workspace, project_id)
-    (_folder(workspace) / f"{project_id}.json").unlink(missing_ok=True)
-
-
 def with_source(project: Project, slot: Slot, source: Source | None) -> Project:
     """Return the project with another file in a slot."""
     match slot:

@@ -94,11 +94,6 @@ def selected_point(key: str, selection: str, column: str) -> str:
     return ""
 
 
-def widget_value(key: str) -> object:
-    """Return what a widget holds; None before it was drawn."""
-    return st.session_state.get(key)  # noqa: TID251
-
-
 def _selection(key: str) -> Mapping[str, object]:
     value = st.session_state.get(key)  # noqa: TID251
     found = value.get("selection", {}) if isinstance(value, Mapping) else {}

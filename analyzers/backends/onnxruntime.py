@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import onnxruntime as ort
 
 from analyzers.errors import BackendError, ModelLoadError
@@ -121,8 +120,3 @@ def first_line(cause: BaseException) -> str:
 def _spec(value: ort.NodeArg) -> TensorSpec:
     shape = tuple(d if isinstance(d, int) else None for d in (value.shape or ()))
     return TensorSpec(name=value.name, dtype=_DTYPES.get(value.type, value.type), shape=shape)
-
-
-def as_dtype(name: str) -> np.dtype[np.generic]:
-    """Return the numpy dtype of a ``TensorSpec.dtype``."""
-    return np.dtype(name)

@@ -23,7 +23,6 @@ from analyzers.records import (
 from analyzers.search_file import (
     Provenance,
     SearchFile,
-    read_search,
     read_search_file,
     search_json,
 )
@@ -76,12 +75,14 @@ def test_a_search_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_file_without_the_blocks_is_read_too(tmp_path: Path) -> None:
     path = saved(search_json(SearchFile(RESULT)), tmp_path)
     assert read_search_file(path) == SearchFile(RESULT)
-    assert read_search(path) == RESULT
+    assert read_search_file(path).result == RESULT
 
 
 def test_undefined_scores_come_back_undefined(tmp_path: Path) -> None:
     never_asked = replace(RESULT, all_fallback_score=nan)
-    assert isnan(read_search(saved(search_json(SearchFile(never_asked)), tmp_path)).all_fallback_score)
+    assert isnan(
+        read_search_file(saved(search_json(SearchFile(never_asked)), tmp_path)).result.all_fallback_score
+    )
 
 
 def drop(key: str) -> Callable[[Json], object]:
@@ -131,7 +132,7 @@ def test_a_malformed_search_file_says_what_is_wrong(
     change(table)
     path = saved(table, tmp_path)
     with pytest.raises(InputError, match=said) as caught:
-        read_search(path)
+        read_search_file(path)
     assert caught.value.code == "malformed_result"
     assert caught.value.where == str(path)
 
@@ -141,7 +142,7 @@ def test_what_is_no_search_is_malformed(text: str, tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        read_search(path)
+        read_search_file(path)
     assert caught.value.code == "malformed_result"
 
 
@@ -149,11 +150,11 @@ def test_bytes_that_are_no_text_are_malformed(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     path.write_bytes(b"\x80\x04\x95")
     with pytest.raises(InputError, match="not JSON"):
-        read_search(path)
+        read_search_file(path)
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_a_file_that_cannot_be_opened_is_absent(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        read_search(tmp_path / name)
+        read_search_file(tmp_path / name)
     assert caught.value.code == "file_absent"

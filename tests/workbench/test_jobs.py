@@ -197,21 +197,11 @@ def test_a_job_ends_with_the_program_that_started_it(tmp_path):
         assert wait(jobs, job_id).state == "cancelled"
 
 
-def test_a_deleted_job_is_gone_with_its_files(jobs):
-    job_id = jobs.submit("count", {"n": 1000, "pause": 0.02})
-    wait(jobs, job_id, is_at(1))
-    jobs.delete(job_id)
-    assert not (jobs.workspace.runs / job_id).exists()
-    assert jobs.list() == ()
-    with pytest.raises(KeyError):
-        jobs.status(job_id)
-
-
 @pytest.mark.parametrize(
     "job_id", ["", "..", "../../etc", "/etc", "a" * 31, "A" * 32, "a" * 32, "g" * 32, "a" * 33]
 )
 def test_an_id_that_is_no_job_of_ours_is_refused_everywhere(jobs, job_id):
-    for ask in (jobs.status, jobs.events, jobs.result, jobs.cancel, jobs.delete, jobs.log, jobs.start):
+    for ask in (jobs.status, jobs.events, jobs.result, jobs.cancel, jobs.log, jobs.start):
         with pytest.raises(KeyError):
             ask(job_id)
 

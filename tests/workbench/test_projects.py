@@ -12,7 +12,6 @@ from workbench.job_records import JobError
 from workbench.projects import (
     Goal,
     Source,
-    delete_project,
     inputs_of,
     list_projects,
     missing_for,
@@ -48,13 +47,6 @@ def test_a_damaged_project_is_left_out_of_the_list(workspace: Workspace) -> None
     save_project(workspace, new_project("good"))
     (workspace.root / "projects" / f"{'ab' * 8}.json").write_text("{")
     assert [p.name for p in list_projects(workspace)] == ["good"]
-
-
-def test_a_deleted_project_is_gone(workspace: Workspace) -> None:
-    project = new_project("x")
-    save_project(workspace, project)
-    delete_project(workspace, project.id)
-    assert list_projects(workspace) == ()
 
 
 def test_inputs_never_permit_code_from_a_browser(workspace: Workspace) -> None:
