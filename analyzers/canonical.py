@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from analyzers.block_forms import rewrite_block_products
 from analyzers.float_bodies import float_bodies
 from analyzers.folded_constants import fold_layouts
 from analyzers.graph import constant_array, infer_shapes, is_constant, node_name
@@ -98,7 +99,9 @@ def to_qdq(model: ir.Model) -> ir.Model:
     """Return a QDQ copy of a candidate; a candidate that is in QDQ form already is only copied."""
     copy = model.clone()
     rewriter = _Rewriter(copy)
-    is_changed = fold_layouts(copy.graph) | rewrite_integer_products(rewriter) | _float_inputs(rewriter)
+    opset = int(copy.graph.opset_imports.get("", 0))
+    is_changed = fold_layouts(copy.graph) | rewrite_integer_products(rewriter)
+    is_changed |= rewrite_block_products(rewriter, opset) | _float_inputs(rewriter)
     for node in list(copy.graph):
         rewriter.anchor = node
         is_changed |= _rewrite(rewriter, node)

@@ -75,7 +75,7 @@ def _integer_product(rewriter: Rewriter, node: ir.Node) -> bool:
         rewriter.dequantize(x, scales[0][0], zero_x),
         _dequantized_weight(rewriter, weight, scales[1][0], zero_w, axis=0 if op == "Conv" else 1),
     ]
-    _replace(rewriter, product, op, floats, node_name(node), dict(node.attributes.items()))
+    replace_by_float(rewriter, product, op, floats, node_name(node), dict(node.attributes.items()))
     _remove_dead(rewriter.graph, product)
     return True
 
@@ -118,7 +118,7 @@ def _dequantized_weight(
     return rewriter.dequantize(weight, flat, rewriter.constant(spread, f"{flat.name}_zeros"), axis=axis)
 
 
-def _replace(
+def replace_by_float(
     rewriter: Rewriter,
     node: ir.Node,
     op: str,
@@ -158,7 +158,7 @@ def _to_float(rewriter: Rewriter, node: ir.Node) -> None:
         rewriter.dequantize(a, scale_a, zero_a),
         _dequantized_weight(rewriter, b, scale_b, zero_b, axis=1),
     ]
-    _replace(rewriter, node, "MatMul", floats, node_name(node), bias=bias)
+    replace_by_float(rewriter, node, "MatMul", floats, node_name(node), bias=bias)
 
 
 def _from_float(rewriter: Rewriter, node: ir.Node) -> None:
@@ -176,7 +176,7 @@ def _from_float(rewriter: Rewriter, node: ir.Node) -> None:
         rewriter.dequantize(*dynamic.outputs),
         _dequantized_weight(rewriter, b, scale_b, zero_b, axis=1),
     ]
-    _replace(rewriter, node, "MatMul", floats, name, bias=bias)
+    replace_by_float(rewriter, node, "MatMul", floats, name, bias=bias)
 
 
 _WRITERS: dict[str, Callable[[Rewriter, ir.Node], None]] = {

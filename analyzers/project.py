@@ -10,6 +10,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from analyzers import reading
+from analyzers.block_forms import OPSET as BLOCK_OPSET
+from analyzers.block_forms import has_block_products
 from analyzers.canonical import to_qdq
 from analyzers.graph import OLDEST_OPSET, Model, read_model
 from analyzers.pairing import Paired, pair_graphs
@@ -82,6 +84,8 @@ def open_models(reference: Path, candidate: Path, *, name_map: Mapping[str, str]
 
 def _read_both(reference: Path, candidate: Path) -> tuple[Model, Model]:
     theirs = read_model(candidate)
+    if has_block_products(theirs.ir) and _opset(theirs) < BLOCK_OPSET:
+        theirs = read_model(candidate, opset=BLOCK_OPSET)
     opset = max(OLDEST_OPSET, _opset(theirs))
     ours = read_model(reference, opset=opset)
     if _opset(ours) > opset:
