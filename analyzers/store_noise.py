@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analyzers.evidence import Evidence, Look, Store
 from analyzers.levels import dequantize, quantize, read_levels
 from analyzers.lifts import same
+from analyzers.moments import Moments
 from analyzers.records import Quantization
 from analyzers.store_ranges import range_of, step_of
 
@@ -72,12 +73,22 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def isolated_db(evidence: Evidence, tensor: str) -> float:
-    """Return the isolated SQNR of a tensor on the looked-at samples; nan where it was not measured."""
+    """Return the isolated SQNR of a tensor on the looked-at samples; nan where it was not measured.
+
+    Where nothing finite is stored it is ``-inf``.
+    """
     anatomy = evidence.anatomy.get(tensor)
     if anatomy is None or anatomy.stored is None:
         return math.nan
     whole = anatomy.stored.whole
+    if _is_lost(whole):
+        return -math.inf
     return decibels(float(whole.reference_energy), float(whole.noise))
+
+
+def _is_lost(whole: Moments) -> bool:
+    """Tell whether nothing finite is left where the reference is finite."""
+    return float(whole.count) == 0 and float(whole.one_sided) > 0
 
 
 def own_db(evidence: Evidence, tensor: str) -> float:
@@ -86,6 +97,8 @@ def own_db(evidence: Evidence, tensor: str) -> float:
     if anatomy is None or anatomy.stored is None:
         return math.nan
     stored = anatomy.stored.whole
+    if _is_lost(stored):
+        return -math.inf
     before = 0.0 if anatomy.computed is None else float(anatomy.computed.whole.noise)
     return decibels(float(stored.reference_energy), max(float(stored.noise) - before, 0.0))
 

@@ -14,9 +14,16 @@ from analyzers.steps import finish
 from tests.analyzers.sets import MemorySamples
 
 
-def gathered(reference: Path, candidate: Path, feeds: Sequence[Mapping[str, Array]]) -> Evidence:
+def gathered(
+    reference: Path,
+    candidate: Path,
+    feeds: Sequence[Mapping[str, Array]],
+    *,
+    calibration: Sequence[Mapping[str, Array]] | None = None,
+) -> Evidence:
     """Compare the two on these feeds, take their layers apart, and return the evidence."""
     pair = open_models(reference, candidate)
     samples = MemorySamples([dict(feed) for feed in feeds])
     compared = finish(compare_in_full(pair, samples))
-    return finish(gather(pair, compared, samples))
+    known = None if calibration is None else MemorySamples([dict(feed) for feed in calibration])
+    return finish(gather(pair, compared, samples, calibration=known))
