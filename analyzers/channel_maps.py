@@ -85,7 +85,8 @@ def channel_map(reference: Values, candidate: Values, allowed: float = UNEXPLAIN
         factor = _factors(moved, candidate)
         if unexplained(moved * factor[:, None], candidate) > allowed:
             return None
-    return ChannelMap(order, factor)
+    # A channel that is lost, or has the other sign, cannot be made up for behind an activation.
+    return ChannelMap(order, factor) if np.all(factor > 0) else None
 
 
 def _factors(reference: Values, candidate: Values) -> Values:
@@ -209,7 +210,7 @@ def _makes_up(weight: ConstantPair, change: ChannelMap, allowed: float) -> bool:
     """Tell whether a weight takes its input channels as the change leaves them."""
     channels = len(change.order)
     ours, theirs = (in_rows(weight, array, channels) for array in (weight.reference, weight.candidate))
-    if ours is None or theirs is None or np.any(change.factor == 0) or not np.all(np.isfinite(theirs)):
+    if ours is None or theirs is None or not np.all(np.isfinite(theirs)):
         return False
     expected = ours[list(change.order)] / change.factor[:, None]
     return unexplained(expected, theirs) <= allowed
