@@ -16,7 +16,7 @@ Score = Callable[[Sequence[Change]], float]
 
 MOVES_DB = 3.0  # noise that halves is a move; less is within what samples scatter
 FAULT_DB = 6.0  # what repairing a mistake must give where the output survives it
-HEALTHY_MARGIN_DB = 3.0  # an output this far above the threshold needs no further repair
+HEALTHY_MARGIN_DB = 0.0  # an output this far above the threshold needs no further repair
 _SINGLES = 40  # suspicions that are lifted one at a time before they are lifted together
 _CLAMP_DB = 100.0  # differences beyond it mean nothing: both are exact
 
