@@ -68,7 +68,8 @@ def is_spread(proof: Proof) -> bool:
     blamed = proof.blamed
     if len(blamed) <= FEW_LAYERS or any(b.chosen.is_fault or b.chosen.specificity >= EXACT for b in blamed):
         return False
-    return all(clamp(b.alone) - proof.base < MOVES_DB for b in blamed)
+    best = max(clamp(b.alone) for b in blamed) - proof.base
+    return best < max(MOVES_DB, (proof.repaired - proof.base) / 2)
 
 
 def accumulation(evidence: Evidence, proof: Proof) -> Finding:
