@@ -1,17 +1,22 @@
 """What the documents show must work."""
 
+import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import onnx
 import pytest
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from analyzers import metrics
 from analyzers.diagnoses import detectors
@@ -33,8 +38,16 @@ from analyzers.records import (
     Verdict,
 )
 from tests.analyzers.planted import plant
+from workbench.cli import app
 from workbench.diagnosis_words import CAUSES
 
+
+def _known(command: TyperCommand) -> set[str]:
+    return {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
+
+
+DOOR = cast("TyperGroup", get_command(app))
+EVERY_OPTION = set().union(*(_known(c) for c in (DOOR, *DOOR.commands.values())))
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if p.is_file())
 
@@ -98,6 +111,51 @@ def test_every_cause_is_explained() -> None:
     given = {cause for detector in detectors().values() for cause in detector.causes}
     assert (given | set(CAUSES)) - explained == set()
     assert set(get_args(Verdict)) - explained == set()
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of every command line of ours in the code blocks of a document, without its comment."""
+    for block in re.findall(r"```(?:bash)?\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("tearline "):
+                yield shlex.split(line, comments=True)
+
+
+def test_the_command_line_understands_what_the_documents_and_the_help_show() -> None:
+    shown = [words for page in PAGES for words in commands(page.read_text())]
+    shown += [words for command in DOOR.commands.values() for words in _examples(command.epilog or "")]
+    assert len(shown) > 20
+    for words in shown:
+        DOOR.commands[words[1]].make_context(words[1], words[2:])
+
+
+def _examples(epilog: str) -> Iterator[list[str]]:
+    lines = epilog.replace("\\\n", " ").splitlines()
+    return (shlex.split(line) for line in lines if line.strip().startswith("tearline "))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_options_and_commands_that_are_named_exist(page: Path) -> None:
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        command = re.match(r"tearline (\w+)", code)
+        if command is not None and command[1] != "COMMAND":
+            assert set(_options(code)) <= _known(DOOR.commands[command[1]]), code
+        elif code.startswith("--") or command is not None:
+            assert set(_options(code)) <= EVERY_OPTION, code
+
+
+def test_options_that_messages_name_exist() -> None:
+    named: dict[str, Path] = {}
+    for path in [*(ROOT / "analyzers").rglob("*.py"), *(ROOT / "workbench").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named |= dict.fromkeys(_options(node.value), path)
+    foreign = {"--server", "--tflite"}  # of streamlit and of tf2onnx
+    assert {option: path for option, path in named.items() if option not in EVERY_OPTION | foreign} == {}
+
+
+def _options(text: str) -> list[str]:
+    return re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -84,15 +84,29 @@ def _quantize_options(options: QuantizeOptions) -> list[str]:
         found.append(f"--quant-format {options.format}")
     if options.method == "percentile" and options.percentile != default.percentile:
         found.append(f"--percentile {options.percentile:g}")
+    if options.bins != default.bins:
+        found.append(f"--bins {options.bins}")
     return found
 
 
 def _compare_options(options: CompareOptions) -> list[str]:
-    return [] if options == CompareOptions() else [f"--threshold {options.threshold:g}"]
+    found = []
+    if options.threshold != CompareOptions().threshold:
+        found.append(f"--threshold {options.threshold:g}")
+    if not options.isolated:
+        found.append("--no-isolated")
+    return found
 
 
 def _bisect_options(options: BisectOptions) -> list[str]:
-    return [] if options == BisectOptions() else [f"--threshold {options.threshold_db:g}"]
+    default, found = BisectOptions(), []
+    if options.threshold_db != default.threshold_db:
+        found.append(f"--threshold {options.threshold_db:g}")
+    if options.max_runs != default.max_runs:
+        found.append(f"--max-runs {options.max_runs}")
+    if options.max_culprits != default.max_culprits:
+        found.append(f"--max-culprits {options.max_culprits}")
+    return found
 
 
 def _diagnose_options(options: DiagnoseOptions) -> list[str]:
@@ -125,6 +139,8 @@ def _search_options(options: SearchOptions) -> list[str]:
         found.append(f"--target {options.target:g}")
     if options.max_drop is not None:
         found.append(f"--max-drop {options.max_drop:g}")
+    if options.budget is not None:
+        found.append(f"--budget {options.budget:g}")
     found.extend(f"--keep-int8 {_quote(g)}" for g in options.keep_int8)
     found.extend(f"--force-fallback {_quote(g)}" for g in options.force_fallback)
     if options.max_layers is not None:

@@ -169,7 +169,7 @@ def rewrite(
         raise BackendError(
             "quantizer_failed",
             f"onnxruntime's quantizer failed: {first_line(cause)}",
-            hint="Try the other --format, or --per-tensor",
+            hint="Try the other --quant-format, or --per-tensor",
         ) from cause
     kept = [entry for entry in result.metadata_props if entry.key != _INFERRED_MARK]
     del result.metadata_props[:]

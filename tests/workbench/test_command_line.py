@@ -93,3 +93,29 @@ def test_the_command_line_understands_every_line(
         assert parsed.params["precision"] in (request_.inputs.precision, None)
         is_default = request_.inputs == replace(request_.inputs, rule="per-edge", target_profile="generic")
         assert (parsed.params["rule"] is None) == is_default
+
+
+@pytest.mark.parametrize(
+    ("request_", "given"),
+    [
+        (CompareRequest(PLAIN, CompareOptions(isolated=False)), {"isolated": False, "threshold": 0.99}),
+        (
+            BisectRequest(PLAIN, BisectOptions(max_runs=9, max_culprits=2)),
+            {"runs": 9, "culprits": 2, "threshold": 16.9},
+        ),
+        (CompareRequest(replace(MADE, quantize=QuantizeOptions("entropy", bins=64))), {"bins": 64}),
+        (
+            SearchRequest(SCORED, SearchOptions(target=0.3, budget=2.5, holdout=0.25)),
+            {"budget": 2.5, "holdout": 0.25},
+        ),
+    ],
+    ids=["alone", "runs", "bins", "budget"],
+)
+def test_what_was_asked_for_on_the_command_line_is_in_its_line(
+    request_: RunRequest, given: dict[str, object]
+) -> None:
+    words = shlex.split(command_line(request_).replace("\\\n", ""))
+    group = get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    parsed = group.commands[words[1]].make_context(words[1], words[2:])
+    assert {name: parsed.params[name] for name in given} == given
