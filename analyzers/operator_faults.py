@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from analyzers.consequences import consequences
 from analyzers.evidence import Evidence
@@ -112,23 +110,6 @@ def _matters(stored: Moments | None, operator: Moments) -> bool:
 def changed_twins(fault: OperatorFault) -> tuple[tuple[ir.Node, ir.Node], ...]:
     """Return the matched operators of a layer whose types differ."""
     return tuple((a, b) for a, b in fault.parts.twins.items() if a.op_type != b.op_type)
-
-
-def noisy_channels(channels: Moments | None, *, share: float, most: float) -> NDArray[np.intp]:
-    """Return the few channels that hold this share of the noise; none if these are more than ``most``."""
-    nothing = np.zeros(0, np.intp)
-    if channels is None or channels.table.shape[1] < 2:
-        return nothing
-    noise = np.where(channels.one_sided > 0, np.inf, channels.noise)
-    if np.isinf(noise).any():
-        chosen = np.flatnonzero(np.isinf(noise))
-    else:
-        order = np.argsort(-noise, kind="stable")
-        total = np.cumsum(noise[order])
-        if not total[-1] > 0:
-            return nothing
-        chosen = np.sort(order[: int(np.searchsorted(total, share * total[-1])) + 1])
-    return chosen if chosen.size <= max(1, int(most * noise.size)) else nothing
 
 
 def _words(decibels: float) -> str:
