@@ -54,17 +54,23 @@ class Family:
 
 def families(evidence: Evidence) -> tuple[Family, ...]:
     """Return all stores by who chose their parameters, topological."""
-    producers = producers_of(evidence)
-    head_of: dict[str, str] = {}
     followers: dict[str, list[Store]] = {}
-    for tensor, store in evidence.stores.items():
-        before = _taken_from(evidence, producers, tensor)
-        head = tensor if before is None else head_of.get(before, before)
-        head_of[tensor] = head
+    for tensor, head in heads(evidence).items():
         members = followers.setdefault(head, [])
+        store = evidence.stores[tensor]
         if head != tensor and not _is_pass_through(evidence, store.layer):
             members.append(store)
     return tuple(Family(evidence.stores[head], tuple(found)) for head, found in followers.items())
+
+
+def heads(evidence: Evidence) -> dict[str, str]:
+    """Return stored tensor -> the one that it has its parameters from, itself where it has its own."""
+    producers = producers_of(evidence)
+    found: dict[str, str] = {}
+    for tensor in evidence.stores:
+        before = _taken_from(evidence, producers, tensor)
+        found[tensor] = tensor if before is None else found.get(before, before)
+    return found
 
 
 def _taken_from(evidence: Evidence, producers: dict[str, ir.Node], tensor: str) -> str | None:

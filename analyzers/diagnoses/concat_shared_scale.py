@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analyzers.evidence import Evidence, Store
 from analyzers.graph import node_name
 from analyzers.records import Slice
+from analyzers.store_families import heads
 from analyzers.store_ranges import (
     Range,
     bits_of,
@@ -88,7 +89,7 @@ def starved_of(branches: list[Branch]) -> list[Branch]:
 def _forced(evidence: Evidence, branch: str, step: float) -> Store | None:
     """Return the store of a branch if it has the joint scale, which does not suit it."""
     tensor = branch if branch in evidence.stores else stored_before(evidence, branch)
-    store = None if tensor is None else evidence.stores[tensor]
+    store = None if tensor is None else evidence.stores[heads(evidence)[tensor]]
     own = None if store is None else step_of(store.quantization)
     if store is None or own is None or abs(own - step) > SAME_SCALE * step:
         return None
@@ -120,7 +121,7 @@ def _without_store(evidence: Evidence) -> Iterator[Suspicion]:
             name = "" if value is None else value.name or ""
             tensor = name if name in evidence.stores else stored_before(evidence, name)
             if tensor is not None:
-                stores.append(evidence.stores[tensor])
+                stores.append(evidence.stores[heads(evidence)[tensor]])
         branches = [b for b in (_own_branch(evidence, s) for s in stores) if b is not None]
         steps = [step_of(s.quantization) or 0.0 for s in stores]
         if len(branches) < 2 or max(steps) - min(steps) > SAME_SCALE * max(steps):

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from analyzers.evidence import Evidence, Store
 from analyzers.graph import is_constant, node_name
 from analyzers.records import Fact
+from analyzers.store_families import heads
 from analyzers.store_ranges import (
     Range,
     range_repairs,
@@ -57,7 +58,7 @@ def _inputs(evidence: Evidence, node: ir.Node) -> dict[str, Range]:
 
 def _store(evidence: Evidence, name: str) -> Store | None:
     tensor = name if name in evidence.stores else stored_before(evidence, name)
-    return None if tensor is None else evidence.stores[tensor]
+    return None if tensor is None else evidence.stores[heads(evidence)[tensor]]
 
 
 def _is_forced(small: Store | None, large: Store | None, seen: Range) -> bool:
