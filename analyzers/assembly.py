@@ -126,7 +126,7 @@ class Assembler:
         )
         for old, new in zip(node.outputs, copy.outputs, strict=True):
             new.name = self.value_name(f"{old.name}{suffix}") if old.name else ""
-            new.type, new.shape = old.type, old.shape
+            new.type, new.shape = old.type, anonymous(old.shape)
         self.nodes.append(copy)
         return tuple(copy.outputs)
 
@@ -167,6 +167,14 @@ class Assembler:
         )
         version = max([8, *(m.ir_version for m in like)])
         return ir.Model(graph, ir_version=version, producer_name="tearline")
+
+
+def anonymous(shape: ir.Shape | None) -> ir.Shape | None:
+    """Return a shape whose dynamic dims have no names.
+
+    Shape inference calls them alike in both graphs, and onnxruntime reuses memory by these names.
+    """
+    return None if shape is None else ir.Shape([d if isinstance(d, int) else None for d in shape])
 
 
 def _remapped(attribute: ir.Attr, captured: dict[ir.Value, ir.Value | None]) -> ir.Attr:

@@ -15,6 +15,8 @@ from analyzers.twins import agreement, is_same
 SATURATING = frozenset({"Relu", "Clip"})
 _ABSORBABLE = SATURATING | {"LeakyRelu", "PRelu", "HardSigmoid", "Sigmoid", "Tanh"}
 _FOLDABLE = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div", "Identity", "Dropout"})
+# What takes values apart and puts them together.
+_MOVES = frozenset({"Slice", "Split", "Concat", "Pad", "Where", "Gather", "ScatterND", "ScatterElements"})
 _LONGEST_DETOUR = 4
 
 
@@ -94,6 +96,7 @@ def advanced(state: State, node: ir.Node, ours: ir.Value, theirs: ir.Value) -> i
     A bias that the reference adds inside the operator, or an activation that the reference does not have.
     """
     wanted = _next_types(state, ours)
+    theirs = _overwritten(state, node, theirs, wanted)
     for _ in range(_LONGEST_DETOUR):
         readers = state.theirs.readers.get(theirs, [])
         if len(readers) != 1 or theirs in state.their_outputs:
@@ -112,6 +115,27 @@ def advanced(state: State, node: ir.Node, ours: ir.Value, theirs: ir.Value) -> i
         state.claimed.add(reader)
         state.found.added[reader] = node
         theirs = after
+    return theirs
+
+
+def _overwritten(state: State, node: ir.Node, theirs: ir.Value, wanted: set[str]) -> ir.Value:
+    """Step over operators that rearrange a value before it is stored, which the reference does not do.
+
+    What is stored then stands for the reference's value, whatever was done to it.
+    """
+    readers = state.theirs.readers.get(theirs, [])
+    if theirs in state.theirs.storage or theirs in state.their_outputs or not readers:
+        return theirs
+    if any(r in state.claimed or r.op_type not in _MOVES or kinds_meet(wanted, {r.op_type}) for r in readers):
+        return theirs
+    found = regions(
+        state.theirs, theirs, readers[0], lambda n: n not in state.claimed and n.op_type in _MOVES, ()
+    )
+    for region in found:
+        if region.exit in state.theirs.storage and shapes_fit(theirs, region.exit):
+            state.claimed.update(region.nodes)
+            state.found.added.update(dict.fromkeys(region.nodes, node))
+            return region.exit
     return theirs
 
 

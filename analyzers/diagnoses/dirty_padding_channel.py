@@ -91,7 +91,8 @@ def _read(fault: OperatorFault, detour: Detour, channels: Moments, wrong: NDArra
 
 def _made(fault: OperatorFault, channels: Moments, wrong: NDArray[np.intp]) -> Suspicion:
     is_dropped = _is_constant(channels, wrong)
-    what = "holds one value throughout" if is_dropped else "holds something else"
+    hold = "holds" if wrong.size == 1 else "hold"
+    what = f"{hold} one value throughout" if is_dropped else f"{hold} something else"
     return Suspicion(
         cause="channel_dropped" if is_dropped else "channel_garbage",
         layers=(fault.layer,),

@@ -17,6 +17,8 @@ FEWEST_LEVELS = 8.0
 # Where few values are negative, or they are kept well enough, the lobe is not what hurts.
 LEAST_SHARE = 0.2
 COARSE_DB = 15.0
+# The lobe alone is what is wrong: it is cut off.
+MOST_NOISE = 0.9
 _LOOKS = 24  # each look runs the reference again
 
 
@@ -36,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
 
 
 def _judge(evidence: Evidence, store: Store, lobe: str, levels: float) -> Iterator[Suspicion]:
-    share, ratio = _negative_side(evidence.look(store.tensor))
+    share, ratio, noise_share = _negative_side(evidence.look(store.tensor))
     seen = seen_range(evidence, store.tensor)
     if not share >= LEAST_SHARE or not ratio < COARSE_DB or seen is None:
         return
@@ -57,22 +59,23 @@ def _judge(evidence: Evidence, store: Store, lobe: str, levels: float) -> Iterat
             "highest": seen.high,
             "negative_share": share,
             "negative_sqnr_db": ratio,
+            "negative_share_of_noise": noise_share,
         },
         fix=(
             "Clip the range from above (percentile) so that the lobe gets levels, correct the shift of the "
             "negative side in the next bias, or store this tensor in 16 bits"
         ),
-        specificity=43,
+        specificity=63 if noise_share >= MOST_NOISE else 43,
         repairs=range_repairs(evidence, store),
     )
 
 
-def _negative_side(looks: Sequence[Look]) -> tuple[float, float]:
-    """Return the share of negative values and their SQNR in dB; nan where nothing was measured."""
-    count = negative = signal = noise = 0.0
+def _negative_side(looks: Sequence[Look]) -> tuple[float, float, float]:
+    """Return the share of negative values, their SQNR in dB and their share of all noise; else nan."""
+    count = negative = signal = noise = total = 0.0
     for look in looks:
         if look.stored is None or look.stored.shape != look.reference.shape:
-            return math.nan, math.nan
+            return math.nan, math.nan, math.nan
         mask = np.isfinite(look.reference) & np.isfinite(look.stored)
         below = mask & (look.reference < 0)
         values = look.reference[below].astype(np.float64)
@@ -80,9 +83,10 @@ def _negative_side(looks: Sequence[Look]) -> tuple[float, float]:
         negative += float(values.size)
         signal += float(np.square(values).sum())
         noise += float(np.square(values - look.stored[below]).sum())
-    if count == 0:
-        return math.nan, math.nan
-    return negative / count, decibels(signal, noise)
+        total += float(np.square(look.reference[mask].astype(np.float64) - look.stored[mask]).sum())
+    if count == 0 or total == 0:
+        return math.nan, math.nan, math.nan
+    return negative / count, decibels(signal, noise), noise / total
 
 
 ENTRY = Detector(
