@@ -25,8 +25,10 @@ NEIGHBOUR = 1.02
 FAR_STEPS = 4.0
 # ... and altogether it adds less than this times the noise of rounding to the nearest.
 MUCH_NOISE = 4.0
-# Percentile and MSE calibration clip a few values. More than this share is no such choice.
+# Percentile and MSE calibration clip a few values by a little. More than this share is no such choice, if it
+# costs more than this share of the energy (20 dB) as well.
 FEW_CLIPPED = 0.05
+MUCH_CLIPPED = 0.01
 # Float constants may have been rounded before they were written: to eight bits of their range ...
 _FLOAT_LEVELS = 254.0
 # ... and float arithmetic in another order moves the last bits.
@@ -110,11 +112,13 @@ def misfit_of(constant: ConstantPair, spread: float = 0.0) -> Misfit:
         is_clipped = _clipped(constant, step)
         clipped = float(is_clipped.mean())
         is_far = ~(np.isfinite(error) & (np.abs(error) <= allowed))
-        is_off = is_far if clipped > FEW_CLIPPED else is_far & ~is_clipped
         energy = float((reference**2).sum())
         noise = float((error**2).sum())
-        off_noise = float((error[is_off] ** 2).sum()) if is_off.any() else 0.0
         rounding = float((step**2).sum()) * _ROUNDING_NOISE
+        cut = float((error[is_clipped] ** 2).sum())
+        is_cut = clipped > FEW_CLIPPED and cut > max(MUCH_CLIPPED * energy, MUCH_NOISE * rounding)
+        is_off = is_far if is_cut else is_far & ~is_clipped
+        off_noise = float((error[is_off] ** 2).sum()) if is_off.any() else 0.0
         far = float((np.abs(error[is_off]) / np.maximum(allowed[is_off], 1e-300)).max(initial=0.0))
     is_beyond = bool(is_off.any()) and (
         not np.isfinite(noise)

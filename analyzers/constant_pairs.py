@@ -125,12 +125,16 @@ class _Pairing:
             side.layout.from_end(side.weight.array),
             lambda n: n not in self.nodes or n.op_type in ADDS,
         )
-        while behind and (behind[-1].node in self.nodes or self._end(behind[-1]) is None):
+        while behind and not self._is_folded(behind[-1]):
             behind.pop()
         return replace(side, behind=tuple(behind))
 
-    def _end(self, step: Affine) -> ir.Value | None:
-        return self.matches.values.get(self.ours.core(step.node.outputs[0]))
+    def _is_folded(self, step: Affine) -> bool:
+        """Tell whether the candidate has nothing of its own for a step, and goes on behind it."""
+        if step.node in self.nodes:
+            return False
+        goes_on = self.ours.core(step.node.outputs[0]) in self.matches.values
+        return goes_on or step.node in self.matches.lost
 
     def _with_followers(self, side: Side, ours: Side) -> Side:
         """Add what lies behind the candidate operator, up to where it means the end of our chain."""

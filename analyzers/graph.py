@@ -19,6 +19,7 @@ from onnx_ir.passes import common
 
 from analyzers import opsets, reading
 from analyzers.records import Array, Notice, TensorSpec
+from analyzers.zero_points import write_zero_points
 
 FLOAT_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
 OLDEST_OPSET = 13  # per-axis QuantizeLinear starts here
@@ -71,6 +72,7 @@ def _normalize(model: ir.Model) -> None:
     common.RemoveInitializersFromInputsPass()(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     _name_everything(model.graph)
+    write_zero_points(model.graphs())
     model.graph.sort()
     infer_shapes(model)
 

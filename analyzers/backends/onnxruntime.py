@@ -12,7 +12,7 @@ what it says: by default onnxruntime would quantize the activations on the fly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import onnxruntime as ort
@@ -21,6 +21,8 @@ from analyzers.errors import BackendError, ModelLoadError
 from analyzers.records import Array, Mode, TensorSpec
 
 PLAN_CHANGING_OPTIMIZERS = ("WeightBiasQuantization",)
+# What onnxruntime says when it made int8 weights uint8 that have no zero point; see ``analyzers.zero_points``.
+_MISSED_ZERO_POINT = "x_zero_point must be null or 1D"
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -42,8 +44,10 @@ _DTYPES = {
 class OnnxRuntimeRunner:
     """An open onnxruntime session; see ``analyzers.contracts.Runner``."""
 
-    def __init__(self, session: ort.InferenceSession) -> None:
-        self._session = session
+    def __init__(
+        self, session: ort.InferenceSession, reopen: Callable[[], OnnxRuntimeRunner] | None = None
+    ) -> None:
+        self._session, self._reopen = session, reopen
         self.inputs = tuple(_spec(i) for i in session.get_inputs())
         self.outputs = tuple(o.name for o in session.get_outputs())
 
@@ -56,6 +60,9 @@ class OnnxRuntimeRunner:
         try:
             values = self._session.run(None, dict(feeds))
         except Exception as cause:
+            if self._reopen is not None and _MISSED_ZERO_POINT in str(cause):
+                self._session, self._reopen = self._reopen()._session, None
+                return self.run(feeds)
             raise BackendError(
                 "run_failed", f"onnxruntime could not run the model: {first_line(cause)}"
             ) from cause
@@ -83,6 +90,10 @@ def open_session(
     Raises:
         ModelLoadError: onnxruntime refuses the model.
     """
+
+    def plain() -> OnnxRuntimeRunner:
+        return open_session(path, mode=mode, is_simulated=is_simulated, is_plain=True, threads=threads)
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -101,14 +112,14 @@ def open_session(
         if not is_plain:
             # x64quantprecision turns int8 weights into uint8, and QLinearConv with int8 activations (the
             # symmetric QOperator form) has no kernel for that mix.
-            return open_session(path, mode=mode, is_simulated=is_simulated, is_plain=True, threads=threads)
+            return plain()
         raise ModelLoadError(
             "model_not_runnable",
             f"onnxruntime cannot open the model: {first_line(cause)}",
             where=str(path),
             hint="Check that the file is complete and uses standard operators",
         ) from cause
-    return OnnxRuntimeRunner(session)
+    return OnnxRuntimeRunner(session, None if is_plain else plain)
 
 
 def first_line(cause: BaseException) -> str:

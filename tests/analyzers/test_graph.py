@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from analyzers.backends.onnxruntime import open_session
@@ -58,3 +59,24 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError) as caught:
         read_model(tmp_path / "absent.onnx")
     assert caught.value.code == "file_absent"
+
+
+def test_a_scale_per_channel_without_a_zero_point_runs(tmp_path: Path) -> None:
+    """onnxruntime by itself fails on it while it turns int8 weights into uint8."""
+    network = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        net (float[4,6] x) => (float[4,5] y)
+        {
+            w = DequantizeLinear<axis=1>(q, s)
+            y = MatMul(x, w)
+        }""")
+    integers = np.arange(-15, 15, dtype=np.int8).reshape(6, 5)
+    scales = np.arange(1, 6, dtype=np.float32)
+    network.graph.initializer.append(onnx.numpy_helper.from_array(integers, "q"))
+    network.graph.initializer.append(onnx.numpy_helper.from_array(scales, "s"))
+    onnx.save(network, tmp_path / "given.onnx")
+    saved = save_model(read_model(tmp_path / "given.onnx").ir, tmp_path / "copy")
+    x = np.ones((4, 6), np.float32)
+    expected = x @ (integers * scales)
+    for path in (saved, tmp_path / "given.onnx"):
+        np.testing.assert_allclose(open_session(path).run({"x": x})["y"], expected, rtol=1e-6)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzers.constant_errors import misfits
+from analyzers.records import Array
+from analyzers.wrong_constants import wrong
+from tests.analyzers.surgery import Patient
+from tests.analyzers.weights import SHAPES, Change, evidence
+
+NAMES = ("w0", "w1", "wh")
+
+
+def requantized(bits: int, *, is_signed: bool = True, is_symmetric: bool = True, cut: float = 1.0) -> Change:
+    """Quantize all weights honestly, in another way."""
+
+    def change(patient: Patient) -> None:
+        for name in NAMES:
+            real = original(patient, name)
+            rows = real.reshape(len(real), -1)
+            high = np.maximum(rows.max(axis=1), 0)
+            low = np.minimum(rows.min(axis=1), 0)
+            if is_symmetric:
+                high = np.maximum(high, -low)
+                low = -high
+            levels = 2**bits - (2 if is_symmetric else 1)
+            scale = (high - low) * cut / levels
+            first = -(levels // 2) - (not is_symmetric) if is_signed else 0
+            zero = np.rint(first - low * cut / scale)
+            shape = (-1, *(1,) * (real.ndim - 1))
+            codes = np.clip(np.rint(real / scale.reshape(shape)) + zero.reshape(shape), first, first + levels)
+            dtype = np.int8 if is_signed else np.uint8
+            patient.put(f"{name}_scale", scale.astype(np.float32))
+            patient.put(f"{name}_zero_point", zero.astype(dtype))
+            patient.put(f"{name}_quantized", codes.astype(dtype))
+
+    return change
+
+
+def original(patient: Patient, name: str) -> Array:
+    stored, scale = patient.constant(f"{name}_quantized"), patient.constant(f"{name}_scale")
+    return np.asarray(stored * scale.reshape(-1, *(1,) * (stored.ndim - 1)), dtype=np.float64)
+
+
+def corrected(patient: Patient) -> None:
+    """Move each bias by a little, as bias correction does."""
+    scale = patient.constant("b1_quantized_scale")
+    moved = patient.constant("b1_quantized") + np.linspace(-0.01, 0.01, scale.size) / scale
+    patient.put("b1_quantized", np.rint(moved).astype(np.int32))
+
+
+def halves(patient: Patient) -> None:
+    """Keep the weights in half precision, without quantizers."""
+    for name in NAMES:
+        patient.put(name, original(patient, name).astype(np.float16).astype(np.float32))
+        reader = {"w0": "c0", "w1": "c1", "wh": "head"}[name]
+        patient.node(reader).input[1] = name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: None,
+        requantized(8, is_signed=False),
+        requantized(8, is_signed=False, is_symmetric=False),
+        requantized(8, is_symmetric=False),
+        requantized(4),
+        requantized(4, is_signed=False, is_symmetric=False),
+        requantized(8, cut=0.9),
+        requantized(4, cut=0.9),
+        corrected,
+        halves,
+    ],
+)
+def test_honest_quantization_is_not_wrong(change: Change, tmp_path: Path) -> None:
+    seen = evidence(tmp_path, change)
+    assert len(misfits(seen)) == len(SHAPES)
+    assert wrong(seen) == []
+
+
+def test_what_is_cut_off_counts_as_clipped_not_as_wrong(tmp_path: Path) -> None:
+    seen = evidence(tmp_path, requantized(8, cut=0.9))
+    clipped = {m.constant.node: m.clipped for m in misfits(seen) if m.constant.role == "weight"}
+    assert 0 < clipped["c1"] < 0.05
