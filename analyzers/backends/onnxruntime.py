@@ -21,7 +21,7 @@ from analyzers.errors import BackendError, ModelLoadError
 from analyzers.records import Array, Mode, TensorSpec
 
 PLAN_CHANGING_OPTIMIZERS = ("WeightBiasQuantization",)
-# What onnxruntime says when it made int8 weights uint8 that have no zero point; see ``analyzers.zero_points``.
+# What onnxruntime says of int8 weights without a zero point that it made uint8 (see analyzers.zero_points).
 _MISSED_ZERO_POINT = "x_zero_point must be null or 1D"
 
 _DTYPES = {
