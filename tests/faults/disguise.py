@@ -20,6 +20,7 @@ class Disguise:
         strip_reference: Take the node names of the reference away.
         duplicate: Give each reader a DequantizeLinear of its own.
         reorder: Hand the candidate's outputs out in reverse.
+        external: Keep the weights of both in files of their own.
     """
 
     rename: bool = False
@@ -27,6 +28,7 @@ class Disguise:
     strip_reference: bool = False
     duplicate: bool = False
     reorder: bool = False
+    external: bool = False
 
     def __str__(self) -> str:
         chosen = [name for name in self.__dataclass_fields__ if getattr(self, name)]
@@ -43,6 +45,7 @@ def any_disguise(random: Generator) -> Disguise:
         strip_reference=random.uniform() < 0.3,
         duplicate=random.uniform() < 0.4,
         reorder=random.uniform() < 0.4,
+        external=random.uniform() < 0.15,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Specimen:
         healthy_db: Score without the fault.
         score_db: Score as it is.
         notes: What was done, for people.
+        has_external_data: Weights are to be written to files of their own.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Specimen:
     healthy_db: float
     score_db: float
     notes: tuple[str, ...]
+    has_external_data: bool = False
 
 
 def names_of(cause: str | None = None) -> list[str]:
@@ -69,7 +71,7 @@ def causes() -> list[str]:
     return sorted({fault.cause for fault in FAULTS.values()})
 
 
-def generate(name: str, seed: int) -> Specimen:
+def generate(name: str, seed: int, *, draws: int = DRAWS) -> Specimen:
     """Return a network with the named fault.
 
     Raises:
@@ -78,13 +80,13 @@ def generate(name: str, seed: int) -> Specimen:
     load()
     fault = FAULTS[name]
     why = "no network"
-    for draw in range(DRAWS):
+    for draw in range(draws):
         random = np.random.default_rng([zlib.crc32(name.encode()), seed, draw])
         try:
             return _specimen(fault, seed, random)
         except UnsuitableError as reason:
             why = str(reason)
-    raise UnsuitableError(f"{name} with seed {seed}: {DRAWS} draws in vain, the last for: {why}")
+    raise UnsuitableError(f"{name} with seed {seed}: {draws} draws in vain, the last for: {why}")
 
 
 def _specimen(fault: Fault, seed: int, random: np.random.Generator) -> Specimen:
@@ -192,8 +194,8 @@ def _dressed(
     renamed = tuple(
         replace(
             truth,
-            guilty=tuple(frozenset(new_names.get(n, n) for n in names) for names in truth.guilty),
-            tolerated=frozenset(new_names.get(n, n) for n in truth.tolerated),
+            guilty=tuple(frozenset(_renamed(n, new_names) for n in names) for names in truth.guilty),
+            tolerated=frozenset(_renamed(n, new_names) for n in truth.tolerated),
         )
         for truth in truths
     )
@@ -209,7 +211,16 @@ def _dressed(
         honest,
         after,
         (str(bench.style), str(disguise), *bench.notes),
+        disguise.external,
     )
+
+
+def _renamed(name: str, new_names: Mapping[str, str]) -> str:
+    """Return what a node is called now, also one in a body of a renamed node."""
+    if name in new_names:
+        return new_names[name]
+    outer = next((old for old in new_names if old and name.startswith(f"{old}/")), "")
+    return new_names[outer] + name.removeprefix(outer) if outer else name
 
 
 def generate_healthy(seed: int) -> Specimen:
@@ -233,8 +244,18 @@ def generate_healthy(seed: int) -> Specimen:
 def save(specimen: Specimen, folder: Path) -> None:
     """Write a specimen as a case: models, data, and the answer for people to read."""
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(specimen.reference, folder / "fp32.onnx")
-    onnx.save(specimen.candidate, folder / "int8.onnx")
+    for model, name in ((specimen.reference, "fp32"), (specimen.candidate, "int8")):
+        if specimen.has_external_data:
+            copy = surgery.copy_of(model)  # saving moves the data out of the model
+            onnx.save(
+                copy,
+                folder / f"{name}.onnx",
+                save_as_external_data=True,
+                location=f"{name}.bin",
+                size_threshold=64,
+            )
+        else:
+            onnx.save(model, folder / f"{name}.onnx")
     write_feeds(folder / "inputs.npz", specimen.feeds)
     if specimen.candidate_feeds is not None:
         write_feeds(folder / "inputs_int8.npz", specimen.candidate_feeds)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from numpy.random import Generator
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.faults import architectures, surgery
+from tests.faults import architectures, data, surgery
 from tests.faults.folding import folded
 from tests.faults.network import Network
 from tests.faults.quantization import Style, any_style, plain_style, quantize
@@ -250,6 +251,106 @@ def half_precision_reference_values(bench: Bench) -> None:
             rounded = numpy_helper.to_array(tensor).astype(np.float16).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(np.asarray(rounded), tensor.name))
     bench.note("float constants in half precision")
+
+
+@healthy
+def reference_in_half(bench: Bench) -> None:
+    """The reference computes in half precision, between Casts."""
+    model = surgery.copy_of(bench.network.model)
+    if any(n.op_type in _FLOAT_ONLY for n in model.graph.node):
+        raise UnsuitableError("an operator has no half precision")
+    floats = {t.name for t in model.graph.initializer if t.data_type == TensorProto.FLOAT}
+    for node in model.graph.node:
+        floats -= {node.input[2]} if node.op_type == "Resize" else set()  # its scales stay float
+    for tensor in model.graph.initializer:
+        if tensor.name in floats:
+            half = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(half), tensor.name))
+    for value in model.graph.input:
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            _cast_input(model, value.name)
+    for value in model.graph.output:
+        inner = f"{value.name}_half"
+        maker = surgery.producer(model, value.name)
+        assert maker is not None
+        maker.output[:] = [inner if name == value.name else name for name in maker.output]
+        for reader, index in list(surgery.readers(model, value.name)):
+            reader.input[index] = inner
+        model.graph.node.append(
+            helper.make_node("Cast", [inner], [value.name], name=f"{inner}_cast", to=TensorProto.FLOAT)
+        )
+    del model.graph.value_info[:]
+    bench.network = replace(bench.network, model=model)
+    bench.score = Scorer(model, bench.network.feeds)
+
+
+def _cast_input(model: onnx.ModelProto, name: str) -> None:
+    for reader, index in list(surgery.readers(model, name)):
+        reader.input[index] = f"{name}_half"
+    cast = helper.make_node("Cast", [name], [f"{name}_half"], name=f"{name}_cast", to=TensorProto.FLOAT16)
+    model.graph.node.insert(0, cast)
+
+
+_FLOAT_ONLY = frozenset({"Gelu", "LayerNormalization", "PRelu", "HardSwish", "Erf", "ReduceMean"})
+
+
+@healthy
+def another_opset(bench: Bench) -> None:
+    """The candidate was converted to a newer opset than the reference has."""
+    before = bench.candidate.opset_import[0].version
+    target = int(bench.random.choice([v for v in (13, 15, 17, 19, 21) if v > before] or [0]))
+    if not target or any(o.domain not in ("", "ai.onnx") for o in bench.candidate.opset_import):
+        raise UnsuitableError("no newer opset to go to")
+    try:
+        bench.candidate = onnx.version_converter.convert_version(bench.candidate, target)
+    except Exception as cause:  # the converter knows not every operator
+        raise UnsuitableError(f"cannot be converted: {str(cause)[:100]}") from cause
+    bench.note(f"opset {before} converted to {target}")
+
+
+@healthy
+def passed_through_identities(bench: Bench) -> None:
+    """The reference has Identity and Dropout nodes, and initializers that are inputs too."""
+    model = surgery.copy_of(bench.network.model)
+    opset = model.opset_import[0].version
+    for node in list(model.graph.node)[:-1]:
+        result = node.output[0]
+        leaves = result in {o.name for o in model.graph.output}
+        if leaves or len(node.output) > 1 or bench.random.uniform() < 0.6:
+            continue
+        kind = "Dropout" if opset >= 12 and bench.random.integers(2) else "Identity"
+        copy = helper.make_node(kind, [result], [f"{result}_same"], name=f"{result}_{kind}")
+        for reader, index in list(surgery.readers(model, result)):
+            reader.input[index] = f"{result}_same"
+        surgery.insert_after(model, node, copy)
+    for tensor in model.graph.initializer:
+        value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        model.graph.input.append(value)
+    bench.network = replace(bench.network, model=model)
+    bench.score = Scorer(model, bench.network.feeds)
+
+
+@healthy
+def zero_over_zero(bench: Bench) -> None:
+    """A quotient is NaN on both sides where nothing is filled in."""
+    network = _padded(bench.random)
+    fresh = _bench(bench.random, network, Style(exclude=network.marks["ratio"]))
+    bench.network, bench.source, bench.style = network, fresh.source, fresh.style
+    bench.candidate, bench.score = fresh.candidate, fresh.score
+
+
+def _padded(random: Generator) -> Network:
+    made = data.records(random, {"features": 12, "weight": 1}, rows=6)
+    for feed in (*made.feeds, *made.calibration):
+        feed["weight"][:] = np.abs(feed["weight"]) + 0.5
+        feed["weight"][int(random.integers(3, 6)) :] = 0
+    net = architectures.new_net(random, made)
+    x = net.op("Relu", [net.gemm("features", 16, "fc0")], "fc0")
+    y = net.gemm(x, 5, "fc1", gain=2)
+    part = net.op("Mul", [y, "weight"], "part")
+    ratio = net.op("Div", [part, "weight"], "ratio")
+    net.mark("ratio", part, ratio)
+    return net.finish({ratio: "y"})
 
 
 # ---- what looks bad and does no harm

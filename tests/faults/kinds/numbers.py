@@ -19,15 +19,15 @@ PER_CHANNEL = style_of(qdq=True, plain=True, per_channel=True)
 _MODERN = (13, 15, 17, 18, 20, 21)
 
 
-def needed(bench: Bench, tensors: Sequence[str]) -> tuple[str, ...]:
-    """Return a smallest subset of stores that must stay float for the output to be healthy."""
+def needed(bench: Bench, tensors: Sequence[str], wanted_db: float = HEALTHY_DB) -> tuple[str, ...]:
+    """Return a smallest subset of stores that must stay float for the output to reach ``wanted_db``."""
     kept = [t for t in tensors if surgery.is_stored(bench.candidate, t)]
     cured = bench.score(surgery.without_stores(bench.candidate, kept))
     if cured < HEALTHY_DB:
         raise UnsuitableError(f"{cured:.1f} dB with all of them float")
     for tensor in list(kept):
         rest = [t for t in kept if t != tensor]
-        if bench.score(surgery.without_stores(bench.candidate, rest)) >= min(HEALTHY_DB, cured - 3):
+        if bench.score(surgery.without_stores(bench.candidate, rest)) >= wanted_db:
             kept = rest
     if not kept:
         raise UnsuitableError("it is healthy as it is")
@@ -48,11 +48,12 @@ def makers(bench: Bench, tensors: Sequence[str]) -> list[str]:
 def blame_needed(
     bench: Bench, cause: str, role: str, *, accept: Sequence[str] = (), tolerate: str = ""
 ) -> Truth:
-    """Blame the smallest set of marked stores that cures the network."""
+    """Blame the smallest set of marked stores that cures the network: by a little, or wholly."""
     marked = outputs_of(bench, role)
     bench.cure = needed(bench, marked)
+    sets = [frozenset(makers(bench, needed(bench, marked, wanted))) for wanted in (16.9, 18.0, HEALTHY_DB)]
     others = [n for r in (role, *([tolerate] if tolerate else [])) for n in bench.network.marks.get(r, ())]
-    return blame(cause, *makers(bench, bench.cure), accept=accept, tolerate=others)
+    return Truth(cause, (cause, *accept), tuple(dict.fromkeys(sets)), frozenset(others))
 
 
 # ---- outliers
