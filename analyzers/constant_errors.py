@@ -148,7 +148,7 @@ def step_of(constant: ConstantPair) -> Values:
     reference = constant.reference
     scale = None if constant.quantization is None else scales_of(constant.quantization, reference.shape)
     if scale is not None:
-        return np.broadcast_to(scale, reference.shape)
+        return np.broadcast_to(np.abs(scale), reference.shape)
     largest = float(np.abs(reference).max(initial=0.0))
     if constant.role == "bias":
         return np.full(reference.shape, largest * _FLOAT_EPSILON)
@@ -156,7 +156,10 @@ def step_of(constant: ConstantPair) -> Values:
 
 
 def scales_of(quantization: Quantization, shape: tuple[int, ...]) -> Values | None:
-    """Return the scale of every element, or None where the parameters do not fit the shape."""
+    """Return the scale of every element, or None where the parameters do not fit the shape.
+
+    Scales of weights may be negative: onnxruntime's symmetric four bits map the largest value to -8.
+    """
     try:
         scale = read_levels(quantization, shape).scale.astype(np.float64)
     except ValueError:
@@ -171,7 +174,8 @@ def _clipped(constant: ConstantPair, step: Values) -> NDArray[np.bool_]:
     if stored is None or integers is None or limits is None:
         return np.zeros(constant.reference.shape, np.bool_)
     low, high = limits
-    outward = constant.reference - constant.candidate
+    scale = scales_of(stored, constant.reference.shape)
+    outward = (constant.reference - constant.candidate) * (1.0 if scale is None else np.sign(scale))
     is_low = (integers <= low + 1) & (outward < 0)  # symmetric quantizers leave the lowest integer out
     is_high = (integers >= high) & (outward > 0)
     return np.asarray((is_low | is_high) & (np.abs(outward) > step / 2))
