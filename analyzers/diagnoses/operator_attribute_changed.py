@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from analyzers.attributes import Setting, differing, settings
+from analyzers.consequences import consequences
 from analyzers.evidence import Evidence
 from analyzers.graph import constant_array, node_name
 from analyzers.operator_faults import OperatorFault, operator_faults
-from analyzers.suspicions import Detector, Suspicion
+from analyzers.suspicions import Detector, Source, Suspicion
+
+_SAME_FACTOR = 0.02
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
@@ -20,6 +24,37 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         for node, twin in fault.parts.twins.items():
             if node.op_type == twin.op_type:
                 yield from _judge(fault, node, twin, opset)
+    yield from _factors(evidence, opset)
+
+
+def _factors(evidence: Evidence, opset: int) -> Iterator[Suspicion]:
+    """Suspect Gemms whose factor changed while their weights did not: the product is off by as much."""
+    twins = {node_name(node): (node, twin) for node, twin in evidence.pair.paired.matches.nodes.items()}
+    for constant in evidence.constants:
+        node, twin = twins.get(constant.node, (None, None))
+        if constant.role != "weight" or node is None or twin is None or node.op_type != twin.op_type:
+            continue
+        ours, theirs = (settings(n, constant_array, opset).get("alpha") for n in (node, twin))
+        if node.op_type != "Gemm" or not isinstance(ours, float) or not isinstance(theirs, float):
+            continue
+        energy = float(np.square(constant.reference).sum())
+        gain = float((constant.reference * constant.candidate).sum()) / energy if energy > 0 else 1.0
+        if ours == 0 or abs(theirs / ours - 1) < _SAME_FACTOR or abs(gain * ours / theirs - 1) > _SAME_FACTOR:
+            continue
+        misled = consequences(evidence, node.outputs[0].name or "")
+        yield Suspicion(
+            cause="operator_attribute_changed",
+            layers=(constant.node,),
+            sources=(Source("weight", constant.node), *(Source("store", t) for t in misled)),
+            message=(
+                f"Gemm '{constant.node}' has another factor in the candidate: alpha {ours:g} became "
+                f"{theirs:g}, and its weights do not make up for it. This is a fault of the conversion"
+            ),
+            evidence={"attributes": ("alpha",), "reference_value": ours, "candidate_value": theirs},
+            fix="Set alpha as in the reference, or scale the weights by the same factor",
+            specificity=92,
+            is_fault=True,
+        )
 
 
 def _judge(fault: OperatorFault, node: ir.Node, twin: ir.Node, opset: int) -> Iterator[Suspicion]:

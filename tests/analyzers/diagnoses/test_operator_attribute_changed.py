@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analyzers.diagnoses.operator_attribute_changed import ENTRY
 from tests.analyzers.gathered import gathered
 from tests.analyzers.surgery import Patient
-from tests.networks import build, quantized, samples
+from tests.networks import PLAIN, PLAIN_SHAPES, build, quantized, samples
 
 NET = """
 net (float[1,4,10,10] image) => (float[1,4,20,20] out, float[1,36] probabilities)
@@ -76,6 +77,22 @@ def test_another_way_to_say_the_same_is_no_change(
         patient.tell(node, **attributes)
     patient.save()
     assert not list(ENTRY.find(gathered(reference, candidate, samples(_network(), 2))))
+
+
+@pytest.mark.parametrize(
+    ("factor", "scale", "is_changed"), [(0.5, 1.0, True), (0.5, 2.0, False), (1.0, 0.5, False)]
+)
+def test_a_factor_is_changed_where_the_weights_do_not_make_up_for_it(
+    factor: float, scale: float, is_changed: bool, tmp_path: Path
+) -> None:
+    model = build(PLAIN, PLAIN_SHAPES)
+    reference, candidate = quantized(model, tmp_path)
+    patient = Patient(candidate)
+    patient.tell("head", alpha=factor)
+    patient.put("wh_scale", (patient.constant("wh_scale") * scale).astype(np.float32))
+    patient.save()
+    found = list(ENTRY.find(gathered(reference, candidate, samples(model, 2))))
+    assert [s.layers for s in found] == ([("head",)] if is_changed else [])
 
 
 def test_an_attribute_without_effect_on_these_values_is_no_fault(tmp_path: Path) -> None:
