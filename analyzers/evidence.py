@@ -170,6 +170,7 @@ class Evidence:
         calibration: The reference's moments over the calibration set, by tensor; empty if not given.
         output_sqnr_db: Lowest SQNR of the outputs and their parts on the looked-at samples.
         look: Returns the values of one tensor, sample by sample; each call runs the reference again.
+        look_at_store: The same, only reference and store; most of these were kept.
         samples: The looked-at samples; None where there are none to run anything on.
         detours: What operators read through others that the reference does not have, by reference operator;
             only where the shape is the same.
@@ -186,6 +187,7 @@ class Evidence:
     calibration: Mapping[str, Moments]
     output_sqnr_db: float
     look: Callable[[str], tuple[Look, ...]]
+    look_at_store: Callable[[str], tuple[Look, ...]]
     samples: SampleSet | None = None
     detours: Mapping[str, Detour] = field(default_factory=dict)
     executions: Mapping[str, float] = field(default_factory=dict)

@@ -30,6 +30,7 @@ from analyzers.trace import TAP_BUDGET_BYTES, tap_groups
 
 _KEPT_PER_SAMPLE = 1 << 15  # magnitudes per tensor and sample that quantiles are taken from
 _STAGES = 4  # reference, operator, computed, stored
+_KEPT_BYTES = 640 << 20  # of values behind the measurements; what does not fit is run again when asked for
 
 
 def gather(
@@ -64,6 +65,7 @@ def gather(
     if calibration is not None:
         for done, total in _run_calibration(pair, calibration, known, budget_bytes):
             yield Step("diagnose", done, total, "Reading the calibration set")
+    looker = _Looker(pair, stages, samples, tally.kept())
     return Evidence(
         pair=pair,
         comparison=compared.comparison,
@@ -73,7 +75,8 @@ def gather(
         stores=stores,
         calibration=known,
         output_sqnr_db=output_sqnr_db,
-        look=_Looker(pair, stages, samples).look,
+        look=looker.look,
+        look_at_store=looker.look_at_store,
         samples=samples,
         detours=_measured_detours(stages, samples),
         executions=measure_executions(pair, samples),
@@ -88,9 +91,12 @@ class _Tally:
     moments: dict[tuple[str, str], PairMoments] = field(default_factory=dict)
     values: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
+    looks: dict[str, list[Look]] = field(default_factory=dict)
+    looks_bytes: int = 0
 
-    def add(self, tensor: str, reference: Array, stages: Mapping[str, Array]) -> None:
+    def add(self, sample: str, tensor: str, reference: Array, stages: Mapping[str, Array]) -> None:
         """Add one sample."""
+        self._keep(tensor, Look(sample, reference, None, None, stages.get("stored")))
         for stage, array in stages.items():
             if array.shape != reference.shape:
                 continue
@@ -103,6 +109,21 @@ class _Tally:
         if finite.size:
             self.largest[tensor] = max(self.largest.get(tensor, 0.0), float(np.abs(finite).max()))
         self.values.setdefault(tensor, []).append(flat[::step].astype(np.float32))
+
+    def _keep(self, tensor: str, look: Look) -> None:
+        """Keep the values, all samples of a tensor or none, as long as they fit."""
+        if tensor in self.values and tensor not in self.looks:
+            return
+        size = _size(look)
+        if self.looks_bytes + size > _KEPT_BYTES:
+            self.looks_bytes -= sum(_size(kept) for kept in self.looks.pop(tensor, []))
+            return
+        self.looks.setdefault(tensor, []).append(look)
+        self.looks_bytes += size
+
+    def kept(self) -> dict[str, tuple[Look, ...]]:
+        """Return the values that were kept, by tensor."""
+        return {tensor: tuple(looks) for tensor, looks in self.looks.items()}
 
     def anatomy(self) -> dict[str, Anatomy]:
         """Return the finished records."""
@@ -141,8 +162,9 @@ def _run_stages(
     for group in groups:
         with _Staged(stages, group) as run:
             for index in range(len(samples)):
-                for tensor, reference, found in run(samples[index].feeds):
-                    tally.add(tensor, reference, found)
+                sample = samples[index]
+                for tensor, reference, found in run(sample.feeds):
+                    tally.add(sample.name, tensor, reference, found)
                 done += 1
                 yield done, total
 
@@ -188,15 +210,30 @@ class _Staged:
             self._folder.cleanup()
 
 
+def _size(look: Look) -> int:
+    return look.reference.nbytes + (0 if look.stored is None else look.stored.nbytes)
+
+
+def _look(sample: str, reference: Array, stages: Mapping[str, Array]) -> Look:
+    return Look(sample, reference, stages.get("operator"), stages.get("computed"), stages.get("stored"))
+
+
 class _Looker:
-    """Fetches the values of single tensors; the last few are kept."""
+    """Hands out the values of single tensors: those that were kept, else the last few that were fetched."""
 
     _KEPT = 4
 
-    def __init__(self, pair: Pair, stages: Isolated, samples: SampleSet) -> None:
+    def __init__(
+        self, pair: Pair, stages: Isolated, samples: SampleSet, kept: Mapping[str, tuple[Look, ...]]
+    ) -> None:
+        self._kept = kept
         self._pairs = {p.reference: p for p in pair.pairing.pairs}
         self._stages, self._samples = stages, samples
         self._known: dict[str, tuple[Look, ...]] = {}
+
+    def look_at_store(self, tensor: str) -> tuple[Look, ...]:
+        """Return the same without the stages before the store, which is cheap for most tensors."""
+        return self._kept[tensor] if tensor in self._kept else self.look(tensor)
 
     def look(self, tensor: str) -> tuple[Look, ...]:
         """Return one ``Look`` per sample; empty for a tensor without a pair."""
@@ -213,13 +250,7 @@ class _Looker:
             for index in range(len(self._samples)):
                 sample = self._samples[index]
                 for _, reference, found in run(sample.feeds):
-                    yield Look(
-                        sample.name,
-                        reference,
-                        found.get("operator"),
-                        found.get("computed"),
-                        found.get("stored"),
-                    )
+                    yield _look(sample.name, reference, found)
 
 
 def _measured_detours(stages: Isolated, samples: SampleSet) -> dict[str, Detour]:

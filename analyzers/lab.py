@@ -17,6 +17,7 @@ from analyzers.lifts import UnknownSourceError, changed_model
 from analyzers.project import Pair
 from analyzers.records import Array, Mode
 from analyzers.slices import output_slices
+from analyzers.stores import find_stores
 from analyzers.suspicions import Change
 from analyzers.tasks.metric import make_metric
 from analyzers.trace import candidate_feeds
@@ -51,6 +52,7 @@ class Lab:
         self._max_runs = max_runs
         self._folder = folder
         self._scores: dict[frozenset[object], float] = {}
+        self._sources = _sources(pair, constants)
         self._metric = self._make_metric()
         self._reference = self._reference_outputs()
 
@@ -94,24 +96,25 @@ class Lab:
 
         Raises:
             OutOfRunsError: No runs are left.
-            UnknownSourceError: A source does not exist.
-            PairingError: A layer cannot be lifted.
         """
         key = frozenset(_key(change) for change in changes)
         if key not in self._scores:
             if self.runs >= self._max_runs:
                 raise OutOfRunsError
             self.runs += 1
-            self._scores[key] = self._run(changed_model(self.pair, changes, self.constants))
+            self._scores[key] = self._score_now(changes)
         return self._scores[key]
 
     def can_apply(self, changes: Sequence[Change]) -> bool:
-        """Tell whether these changes can be made, without running anything."""
+        """Tell whether all sources exist; building a model for every question would take too long."""
+        return all((c.source.kind, c.source.name) in self._sources for c in changes)
+
+    def _score_now(self, changes: Sequence[Change]) -> float:
         try:
-            changed_model(self.pair, changes, self.constants)
+            model = changed_model(self.pair, changes, self.constants)
         except (UnknownSourceError, PairingError):
-            return False
-        return True
+            return float("-inf")  # what cannot be lifted gives nothing back
+        return self._run(model)
 
     def save(self, changes: Sequence[Change], folder: Path) -> Path:
         """Write the model with these changes and return its path."""
@@ -132,6 +135,17 @@ class Lab:
             shutil.rmtree(folder, ignore_errors=True)
         value = self._metric.score(self.samples.names, observations).value
         return float("inf") if value != value else value
+
+
+def _sources(pair: Pair, constants: Sequence[ConstantPair]) -> frozenset[tuple[str, str]]:
+    """Return kind and name of everything that can be lifted."""
+    return frozenset(
+        [
+            *(("store", tensor) for tensor in find_stores(pair)),
+            *((constant.role, constant.node) for constant in constants),
+            *(("layer", layer.name) for layer in pair.pairing.layers),
+        ]
+    )
 
 
 def _feeds(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -126,7 +126,7 @@ def store_noise(
     if step_of(stored_with) is None:
         return None
     rows: list[tuple[str, Noise]] = []
-    for look in evidence.look(store.tensor):
+    for look in evidence.look_at_store(store.tensor):
         stored = _requantized(look, quantization) if quantization is not None else look.stored
         if stored is not None and stored.shape == look.reference.shape:
             rows.append((look.sample, _noise(look.reference, stored, stored_with)))

@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
 
 
 def _judge(evidence: Evidence, store: Store, lobe: str, levels: float) -> Iterator[Suspicion]:
-    share, ratio, noise_share = _negative_side(evidence.look(store.tensor))
+    share, ratio, noise_share = _negative_side(evidence.look_at_store(store.tensor))
     seen = seen_range(evidence, store.tensor)
     if not share >= LEAST_SHARE or not ratio < COARSE_DB or seen is None:
         return
