@@ -495,7 +495,12 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A point of the score against cost curve; the cost is that of ``PlanCost``."""
+    """A point of the score against cost curve; the cost is that of ``PlanCost``.
+
+    Attributes:
+        samples: How many were scored; on fewer than the full set the score is what the trial suggested when
+            it ended early.
+    """
 
     fallback: tuple[str, ...]
     score: float
@@ -505,6 +510,7 @@ class FrontPoint:
     weight_bytes: int = 0
     converted_bytes: int = 0
     cost: float = nan
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)

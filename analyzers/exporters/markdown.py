@@ -206,9 +206,8 @@ def _front(result: SearchResult) -> list[str]:
         cost = "n/a" if math.isnan(point.cost) else f"{point.cost:+.1%}"
         if result.knee is not None and point.fallback == result.knee.fallback:
             cost += " (knee)"
-        lines.append(
-            f"| {cost} | {point.layers} | {point.islands} | {_number(point.score, result)} | {shown} |"
-        )
+        value = ("~" if 0 < point.samples < result.samples else "") + _number(point.score, result)
+        lines.append(f"| {cost} | {point.layers} | {point.islands} | {value} | {shown} |")
     return lines
 
 

@@ -8,7 +8,7 @@ from math import nan
 
 from analyzers.cost import Price
 from analyzers.fallback.constraints import Bounds
-from analyzers.fallback.front import front_of, is_point, knee_of, point_of
+from analyzers.fallback.front import front_of, knee_of, point_of
 from analyzers.fallback.islands import islands_of
 from analyzers.fallback.ledger import Ledger
 from analyzers.records import Fidelity, Layer, Mode, Notice, Precision, Rule, SearchResult, Trial
@@ -64,8 +64,8 @@ def result_of(
 ) -> SearchResult:
     """Return the result; every claim in it is backed by a trial."""
     own = ledger.known(ending.fallback)
-    front = front_of(ledger.trials, samples=setting.samples)
-    cheapest = _cheapest(ledger, bounds, setting.samples)
+    front = front_of(ledger.trials)
+    cheapest = _cheapest(ledger, bounds)
     reached = own is not None and ledger.passes(own)
     candidate = ledger.known(())
     members = frozenset(ending.fallback)
@@ -108,13 +108,12 @@ def result_of(
     )
 
 
-def _cheapest(ledger: Ledger, bounds: Bounds, samples: int) -> Trial | None:
+def _cheapest(ledger: Ledger, bounds: Bounds) -> Trial | None:
     """Return the cheapest trial within the bounds that reaches the target, the smaller of equals."""
     reaching = [
         trial
         for trial in ledger.trials
         if ledger.passes(trial)
-        and is_point(trial, samples)
         and len(trial.fallback) <= bounds.max_layers
         and set(bounds.forced) <= set(trial.fallback)
     ]

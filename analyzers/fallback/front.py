@@ -10,24 +10,20 @@ _LIMIT = 200.0  # infinite decibels have a place on the curve too
 _FEWEST_POINTS = 3  # two points have no bend between them
 
 
-def front_of(trials: Sequence[Trial], *, samples: int) -> tuple[FrontPoint, ...]:
+def front_of(trials: Sequence[Trial]) -> tuple[FrontPoint, ...]:
     """Return the trials that no cheaper or equally cheap trial beats, cheapest first.
 
-    Among equals in cost and score the one with fewer layers stays, then the earlier one. Trials that
-    overflow, or that saw only part of the samples, are no points.
+    Among equals in cost and score the one with fewer layers stays, then the earlier one. Trials that overflow
+    are no points. Those that ended early miss the target, but they may be much for little: they are points
+    that say on how many samples.
     """
-    points = [point_of(trial) for trial in trials if is_point(trial, samples)]
+    points = [point_of(t) for t in trials if not t.overflow and t.score == t.score]
     points.sort(key=lambda p: (p.cost, -p.score, p.layers))
     front: list[FrontPoint] = []
     for point in points:
         if not front or point.score > front[-1].score:
             front.append(point)
     return tuple(front)
-
-
-def is_point(trial: Trial, samples: int) -> bool:
-    """Tell whether a trial has a place on the curve."""
-    return trial.samples == samples and not trial.overflow and trial.score == trial.score
 
 
 def point_of(trial: Trial) -> FrontPoint:
@@ -41,6 +37,7 @@ def point_of(trial: Trial) -> FrontPoint:
         weight_bytes=trial.weight_bytes,
         converted_bytes=trial.converted_bytes,
         cost=trial.cost,
+        samples=trial.samples,
     )
 
 

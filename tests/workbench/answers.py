@@ -202,7 +202,7 @@ def search_result(*, reached: bool = True) -> SearchResult:
         mode="as-executed",
         metric="ap",
         unit="",
-        front=front_of(done, samples=128),
+        front=front_of(done),
         trials=done,
         evaluations=11.4,
         fidelity=Fidelity(0.1391, 0.139, 0.0001),

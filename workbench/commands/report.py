@@ -162,7 +162,7 @@ def _front_row(point: FrontPoint, result: SearchResult) -> tuple[str, ...]:
     is_knee = result.knee is not None and point.fallback == result.knee.fallback
     return (
         extra(point.cost),
-        score(point.score, result.unit),
+        f"{'~' if 0 < point.samples < result.samples else ''}{score(point.score, result.unit)}",
         str(point.layers),
         str(point.islands),
         "knee" if is_knee else "",

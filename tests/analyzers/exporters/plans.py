@@ -79,7 +79,7 @@ def searched(pair: Pair, plan: Plan, **changes: object) -> SearchFile:
     price = make_price(layers, work, rates, precision=plan.precision, rule=plan.rule)
     trials = tuple(with_cost(trial, price(frozenset(trial.fallback))) for trial in trials)
     proof = tuple(with_cost(trial, price(frozenset(trial.fallback))) for trial in proof)
-    front = front_of(trials[:2], samples=128)
+    front = front_of(trials[:2])
     values: dict[str, object] = {
         "reached": True,
         "target": 0.326,

@@ -26,28 +26,32 @@ def test_the_front_drops_what_something_cheaper_beats_whatever_its_size() -> Non
         trial("small but dear", 0.3, 0.4, layers=1),
         trial("worse", 0.5, 0.3),
     ]
-    assert [p.fallback[0] for p in front_of(trials, samples=8)] == ["start", "large but cheap", "dear"]
+    assert [p.fallback[0] for p in front_of(trials)] == ["start", "large but cheap", "dear"]
 
 
 def test_among_equals_the_smaller_set_stays_then_the_earlier() -> None:
     trials = [trial("two", 0.2, 0.4, layers=2), trial("one", 0.2, 0.4), trial("later", 0.2, 0.4)]
-    assert [p.fallback[0] for p in front_of(trials, samples=8)] == ["one"]
+    assert [p.fallback[0] for p in front_of(trials)] == ["one"]
 
 
-def test_trials_that_stopped_early_overflow_or_have_no_score_are_no_points() -> None:
+def test_trials_that_ended_early_say_on_how_many_samples() -> None:
+    front = front_of([trial("start", 0.0, 0.1), trial("early", 0.1, 0.2, samples=4)])
+    assert [(p.fallback[0], p.samples) for p in front] == [("start", 8), ("early", 4)]
+
+
+def test_trials_that_overflow_or_have_no_score_are_no_points() -> None:
     trials = [
-        trial("early", 0.0, 0.9, samples=4),
         trial("nan", 0.0, math.nan),
         Trial(("over",), 0.9, 8, 0.0, overflow=("over",), cost=0.0),
         trial("sound", 0.1, 0.2),
     ]
-    assert [p.fallback[0] for p in front_of(trials, samples=8)] == ["sound"]
+    assert [p.fallback[0] for p in front_of(trials)] == ["sound"]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=20))
 def test_no_trial_beats_a_point_of_the_front(pairs: list[tuple[float, float]]) -> None:
     trials = [trial(str(i), cost, score) for i, (cost, score) in enumerate(pairs)]
-    front = front_of(trials, samples=8)
+    front = front_of(trials)
     for point in front:
         assert not any(t.cost <= point.cost and t.score > point.score for t in trials)
         assert not any(t.cost < point.cost and t.score >= point.score for t in trials)

@@ -15,6 +15,13 @@ def test_the_front_is_listed_by_cost_with_its_knee_named() -> None:
     assert [row for row in rows if " knee " in row] == [rows[2]]
 
 
+def test_scores_of_trials_that_ended_early_are_marked() -> None:
+    result = answers.search_result()
+    early = replace(result.front[1], samples=32)
+    rows = search_lines(replace(result, front=(result.front[0], early)))[1:3]
+    assert [" ~0.1510 " in row for row in rows] == [False, True]
+
+
 def test_the_answer_comes_with_its_cost_and_its_islands() -> None:
     result = replace(answers.search_result(), islands=(("Conv_41",), ("Conv_44",)))
     text = "\n".join(search_lines(result))
