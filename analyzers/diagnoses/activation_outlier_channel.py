@@ -36,7 +36,7 @@ GROSS_DB = 20.0
 # Only tensors whose bulk is coarse are looked at: values under half a step, or a median of two steps.
 COARSE_SHARE = 0.05
 COARSE_STEPS = 2.0
-_LOOKS = 24  # the coarsest ones; each look runs the reference again
+_LOOKS = 48  # the coarsest ones
 _NAMED = 8  # channels named in the message
 
 
@@ -56,7 +56,9 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
     coarse.sort(key=lambda f: -_coarseness(evidence, f.head))
     streams: dict[tuple[int, int, int], list[tuple[Suspicion, float]]] = {}
     for family in coarse[:_LOOKS]:
-        found = _outliers(evidence.look(family.head.tensor))
+        found = _outliers(evidence.look_at_store(family.head.tensor))
+        if found is not None and found.others_db < HARM_DB:
+            found = _outliers(evidence.look(family.head.tensor))  # without what was computed wrong before
         if found is not None and found.others_db < HARM_DB:
             suspicion = _suspicion(evidence, family, found)
             streams.setdefault((found.axis, found.size, found.channels[0]), []).append(
@@ -82,25 +84,26 @@ def _coarseness(evidence: Evidence, store: Store) -> float:
 
 def _outliers(looks: Sequence[Look]) -> _Outliers | None:
     """Return the axis on which the fewest indices hold what makes the tensor wide."""
-    if not looks:
-        return None
-    found: list[tuple[float, int, _Outliers]] = []
-    rank = looks[0].reference.ndim
+    found: list[_Outliers] = []
+    rank = looks[0].reference.ndim if looks else 0
     for axis in range(1 if rank > 1 else 0, rank):
         largest = _largest(looks, axis)
         if largest is None or largest.size < FEWEST:
             continue
         is_far = largest > FAR * max(float(np.median(largest)), float(np.finfo(np.float32).tiny))
-        count = int(is_far.sum())
-        if not 0 < count <= max(1, MOST_CHANNELS * largest.size):
+        if not 0 < int(is_far.sum()) <= max(1, MOST_CHANNELS * largest.size):
             continue
-        channels = tuple(int(c) for c in np.flatnonzero(is_far)[np.argsort(-largest[is_far], kind="stable")])
+        order = np.flatnonzero(is_far)[np.argsort(-largest[is_far], kind="stable")]
         outliers = _Outliers(
-            axis, channels, largest.size, float(largest.max()), float(largest[~is_far].max()),
-            _others_db(looks, axis, ~is_far),
-        )  # fmt: skip
-        found.append((count / largest.size, axis, outliers))
-    return min(found, key=lambda item: item[:2])[2] if found else None
+            axis=axis,
+            channels=tuple(int(c) for c in order),
+            size=largest.size,
+            largest=float(largest.max()),
+            others=float(largest[~is_far].max()),
+            others_db=_others_db(looks, axis, ~is_far),
+        )
+        found.append(outliers)
+    return min(found, key=lambda o: (len(o.channels) / o.size, o.axis), default=None)
 
 
 def _largest(looks: Sequence[Look], axis: int) -> NDArray[np.float64] | None:

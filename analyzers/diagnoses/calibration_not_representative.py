@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.diagnoses import input_range
 from analyzers.evidence import Evidence, Store
 from analyzers.records import INPUT_LAYER
-from analyzers.store_noise import own_db, store_noise
+from analyzers.store_noise import isolated_db, own_db, store_noise
 from analyzers.store_ranges import (
     Range,
     culprit,
@@ -68,7 +68,8 @@ def _is_telling(evidence: Evidence, fit: _Fit) -> bool:
     """Tell whether it is an input whose range the calibration made: the given set, if any, has it."""
     factor = _calibrated_factor(evidence, fit.store)
     is_calibrated = factor is None or not 1 / FACTOR < factor < FACTOR
-    return fit.store.layer == INPUT_LAYER and is_calibrated
+    is_far_off = not 1 < fit.used < FACTOR
+    return fit.store.layer == INPUT_LAYER and is_calibrated and is_far_off
 
 
 def _is_preprocessing(evidence: Evidence) -> bool:
@@ -93,6 +94,8 @@ def _fit(evidence: Evidence, store: Store) -> _Fit | None:
 def _is_clipped(evidence: Evidence, store: Store, held: Range, seen: Range) -> bool:
     step = step_of(store.quantization) or 0.0
     if seen.low >= held.low - step / 2 and seen.high <= held.high + step / 2:
+        return False
+    if isolated_db(evidence, store.tensor) >= HARM_DB:
         return False
     found = store_noise(evidence, store)
     return found is not None and found.whole.clipping_db < HARM_DB
@@ -153,7 +156,7 @@ def _suspicion(
         },
         fix=_fix(dead),
         specificity=66,
-        is_fault=True,
+        is_fault=len(bad) >= MOST * len(fits),
         scope="network",
         repairs=_repairs(evidence, fits),
     )
