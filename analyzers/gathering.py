@@ -30,7 +30,7 @@ from analyzers.trace import TAP_BUDGET_BYTES, tap_groups
 
 _KEPT_PER_SAMPLE = 1 << 15  # magnitudes per tensor and sample that quantiles are taken from
 _STAGES = 4  # reference, operator, computed, stored
-_KEPT_BYTES = 1 << 30  # of values behind the measurements; what does not fit is run again when asked for
+_KEPT_BYTES = 640 << 20  # of values behind the measurements; what does not fit is run again when asked for
 
 
 def gather(
