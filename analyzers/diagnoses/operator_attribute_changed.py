@@ -45,7 +45,7 @@ def _factors(evidence: Evidence, opset: int) -> Iterator[Suspicion]:
         yield Suspicion(
             cause="operator_attribute_changed",
             layers=(constant.node,),
-            sources=(Source("weight", constant.node), *(Source("store", t) for t in misled)),
+            sources=(Source("layer", constant.layer), *(Source("store", t) for t in misled)),
             message=(
                 f"Gemm '{constant.node}' has another factor in the candidate: alpha {ours:g} became "
                 f"{theirs:g}, and its weights do not make up for it. This is a fault of the conversion"
