@@ -21,7 +21,7 @@ from tests.faults.registry import FAULTS, Bench, Fault, Truth, snapshot
 from tests.faults.scoring import BROKEN_DB, HEALTHY_DB, Scorer
 from tests.faults.surgery import UnsuitableError
 
-DRAWS, PLACES = 60, 6
+DRAWS = 60
 SECOND_FAULT = 0.15
 """Share of networks with a local fault that get a second one."""
 
@@ -97,7 +97,7 @@ def _specimen(fault: Fault, seed: int, random: np.random.Generator) -> Specimen:
     if not fault.is_native and honest < HEALTHY_DB:
         raise UnsuitableError(f"the honest candidate has {honest:.1f} dB")
     why = "nothing planted"
-    for _ in range(1 if fault.is_native else PLACES):
+    for _ in range(1 if fault.is_native else fault.places):
         trial = snapshot(bench)
         try:
             truths: tuple[Truth, ...] = (fault.plant(trial),)

@@ -129,6 +129,7 @@ class Fault:
             calibrated on both, so that nothing is clipped besides.
         is_local: It spoils one layer of a finished candidate, and may be planted together with another.
         least_gain_db: What repairing it gives at least; where 0, the score must be that of a broken network.
+        places: How often it is tried on one network before another is drawn.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Fault:
     misses_samples: bool = False
     is_local: bool = False
     least_gain_db: float = 0.0
+    places: int = 6
 
 
 FAULTS: dict[str, Fault] = {}
@@ -166,6 +168,7 @@ def fault(
     misses_samples: bool = False,
     is_local: bool = False,
     least_gain_db: float = 0.0,
+    places: int = 6,
 ) -> Callable[[Callable[[Bench], Truth]], Callable[[Bench], Truth]]:
     """Register a function as a way to go wrong, under its own name."""
 
@@ -183,6 +186,7 @@ def fault(
             misses_samples,
             is_local,
             least_gain_db,
+            places,
         )
         return plant
 

@@ -144,6 +144,18 @@ def other_training_run(bench: Bench) -> Truth:
 # ---- accumulation
 
 
+def _coarse(bench: Bench, level: int) -> onnx.ModelProto:
+    """Return the candidate with fewer steps for every weight and every range."""
+    coarse = surgery.copy_of(bench.candidate)
+    for node in bench.weighted():
+        surgery.coarsen_weight(coarse, node, 2 + 2 * level)
+    for node in bench.stored():
+        low, high = surgery.range_of(coarse, node.output[0])
+        factor = 1 + 0.2 * level
+        surgery.set_range(coarse, node.output[0], low * factor, high * factor)
+    return coarse
+
+
 def _repaired(bench: Bench, trial: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
     """Return the candidate with honest weights and float outputs at these nodes."""
     repaired = surgery.without_stores(trial, [node.output[0] for node in nodes])
@@ -167,24 +179,18 @@ def long_chain(random: Generator) -> Network:
     return architectures.classify(net, x)
 
 
-@fault("cumulative_error", network=long_chain, style=style_of(qdq=True, plain=True))
+@fault("cumulative_error", network=long_chain, style=style_of(qdq=True, plain=True), places=1)
 def every_layer_loses_a_little(bench: Bench) -> Truth:
     """All weights and ranges have about five bits, alike in every layer."""
     nodes = bench.weighted()
-    tensors = [n.output[0] for n in bench.stored()]
     score = Scorer(bench.network.model, bench.network.feeds[:2])
-    for level in range(8):
-        trial = surgery.copy_of(bench.candidate)
-        for node in nodes:
-            surgery.coarsen_weight(trial, node, 2 + 2 * level)
-        for tensor in tensors:
-            low, high = surgery.range_of(trial, tensor)
-            factor = 1 + 0.2 * level
-            surgery.set_range(trial, tensor, low * factor, high * factor)
-        base = score(trial)
-        if base < 10:
-            break
-    else:
+    low, high = 0, 8
+    while low < high:  # the first level that is bad enough
+        level = (low + high) // 2
+        low, high = (low, level) if score(_coarse(bench, level)) < 10 else (level + 1, high)
+    trial = _coarse(bench, low)
+    base = score(trial)
+    if base > 11:
         raise UnsuitableError("it stays healthy")
     alone = {node.name: score(_repaired(bench, trial, [node])) - base for node in nodes}
     ranked = sorted(nodes, key=lambda node: -alone[node.name])
@@ -192,5 +198,5 @@ def every_layer_loses_a_little(bench: Bench) -> Truth:
     if alone[ranked[0].name] > 3 or score(_repaired(bench, trial, few)) >= BROKEN_DB:
         raise UnsuitableError("a few layers make most of it")
     bench.candidate = trial
-    bench.note(f"weights in {2 + 2 * level} times coarser steps, every range times {1 + 0.2 * level:.1f}")
+    bench.note(f"weights in {2 + 2 * low} times coarser steps, every range times {1 + 0.2 * low:.1f}")
     return nobody("cumulative_error", "no_single_layer")
