@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from analyzers.errors import InputError
-from analyzers.target_profiles import Statement, builtin_profiles, parse_profile, read_profile
+from analyzers.records import Inputs
+from analyzers.target_profiles import Statement, builtin_profiles, for_target, parse_profile, read_profile
 
 PROFILE = """
 name: board
@@ -114,3 +115,13 @@ def test_a_file_that_swells_when_it_is_printed_is_refused_at_once(tmp_path: Path
     with pytest.raises(InputError) as caught:
         parse_profile(written(tmp_path, "\n".join([*lines, "name: *a19"])))
     assert caught.value.code == "malformed_profile"
+
+
+def test_a_profile_says_how_plans_are_made_where_the_user_does_not(tmp_path: Path) -> None:
+    name = str(written(tmp_path, PROFILE))
+    inputs = Inputs(Path("m.onnx"), rule="nodes-to-exclude", precision="fp32")
+    made = for_target(inputs, name)
+    assert (made.target_profile, made.rule, made.precision) == (name, "hybrid", "fp16")
+    asked = for_target(inputs, name, rule="per-edge", precision="fp32")
+    assert (asked.rule, asked.precision) == ("per-edge", "fp32")
+    assert for_target(Inputs(Path("m.onnx")), "generic") == Inputs(Path("m.onnx"))
