@@ -27,7 +27,7 @@ from analyzers.suspicions import Detector, Repair, Suspicion
 # lose three bits.
 FAR = 8.0
 # More channels than this are not outliers.
-MOST_CHANNELS = 1 / 4
+MOST_CHANNELS = 1 / 8
 FEWEST = 4  # of an axis; below it there are no "others"
 # The others have lost three of the eight bits. Along a residual stream many such stores add up.
 HARM_DB = 25.0
@@ -57,8 +57,8 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
     streams: dict[tuple[int, int, int], list[tuple[Suspicion, float]]] = {}
     for family in coarse[:_LOOKS]:
         found = _outliers(evidence.look_at_store(family.head.tensor))
-        if found is not None and found.others_db < HARM_DB:
-            found = _outliers(evidence.look(family.head.tensor))  # without what was computed wrong before
+        if found is not None and found.others_db < HARM_DB and _is_wrong_before(evidence, family.head):
+            found = _outliers(evidence.look(family.head.tensor))
         if found is not None and found.others_db < HARM_DB:
             suspicion = _suspicion(evidence, family, found)
             streams.setdefault((found.axis, found.size, found.channels[0]), []).append(
@@ -80,6 +80,14 @@ def _coarseness(evidence: Evidence, store: Store) -> float:
     tail = anatomy.tail
     is_coarse = tail.under_half_step >= COARSE_SHARE or 0 < tail.p50 < COARSE_STEPS * step
     return tail.max / max(tail.p50, tail.max * 1e-6) if is_coarse and tail.max > 0 else 0.0
+
+
+def _is_wrong_before(evidence: Evidence, store: Store) -> bool:
+    """Tell whether the layer computes most of the error, so that the share of the store must be split off."""
+    stages = evidence.anatomy[store.tensor]
+    if stages.computed is None or stages.stored is None:
+        return False
+    return float(stages.computed.whole.noise) > 0.5 * float(stages.stored.whole.noise)
 
 
 def _outliers(looks: Sequence[Look]) -> _Outliers | None:
