@@ -40,6 +40,11 @@ def _largest(evidence: Evidence, tensor: str) -> float:
     return 0.0 if seen is None else max(abs(seen.low), abs(seen.high))
 
 
+def is_beyond_half(evidence: Evidence, tensor: str) -> bool:
+    """Tell whether half precision cannot hold a reference tensor."""
+    return _largest(evidence, tensor) > LARGEST_HALF
+
+
 def _squared(evidence: Evidence, store: Store) -> float:
     """Return the largest value that is squared inside the operator; 0 for those that square nothing."""
     operator, layer = evidence.operators.get(store.node), evidence.layers.get(store.layer)
@@ -58,7 +63,7 @@ def _squared(evidence: Evidence, store: Store) -> float:
 def _is_unsafe(evidence: Evidence, store: Store) -> bool:
     if store.layer == INPUT_LAYER:
         return False
-    return _largest(evidence, store.tensor) > LARGEST_HALF or _squared(evidence, store) > LARGEST_SQUARED
+    return is_beyond_half(evidence, store.tensor) or _squared(evidence, store) > LARGEST_SQUARED
 
 
 def _neighbours(evidence: Evidence, unsafe: dict[str, Store]) -> list[list[Store]]:

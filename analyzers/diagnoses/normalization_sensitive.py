@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzers.diagnoses.fp16_overflow_risk import is_beyond_half
 from analyzers.evidence import Evidence
 from analyzers.normalizations import Normalization, normalizations
 from analyzers.records import INPUT_LAYER
@@ -19,6 +20,9 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         stored = [t for t in found.inside if t in evidence.stores]
         if stored:
             yield _suspicion(evidence, found, stored, is_inside=True)
+        for tensor in stored if len(stored) > 1 else ():
+            if not is_beyond_half(evidence, tensor):
+                yield _suspicion(evidence, found, [tensor], is_inside=True)
         source = evidence.stores.get(found.source)
         is_stored = source is not None and source.layer != INPUT_LAYER
         if not found.inside and is_stored and _lost(evidence, found) >= LOST_DB:
@@ -54,7 +58,8 @@ def _suspicion(evidence: Evidence, found: Normalization, stored: list[str], *, i
             "Keep the inside of the normalization in float or 16 bits (devices that have it as one operator "
             "do); check the values of x * x before choosing FP16"
         ),
-        specificity=36,
+        # That a single tensor of these is uneven or coarse is what normalizations are for.
+        specificity=63 if is_inside and len(stored) == 1 else 36,
     )
 
 
