@@ -31,9 +31,15 @@ OWN_CLIPPED = 0.005
 OWN_SHARE = 0.5  # of what the reference's values would lose
 
 
-def consequences(evidence: Evidence, tensor: str) -> tuple[str, ...]:
-    """Return the stored tensors behind a faulty one whose ranges fit the candidate and not the reference."""
-    behind = _behind(evidence.pair, tensor)
+def consequences(evidence: Evidence, tensor: str, *, with_itself: bool = False) -> tuple[str, ...]:
+    """Return the stored tensors behind a faulty one whose ranges fit the candidate and not the reference.
+
+    Args:
+        evidence: What was measured.
+        tensor: What the faulty operator makes.
+        with_itself: Look at its own store as well.
+    """
+    behind = _behind(evidence.pair, tensor) | ({tensor} if with_itself else set())
     misfits = {s.tensor: s for s in own_stores(evidence) if s.tensor in behind and _misfits(evidence, s)}
     if not misfits:
         return ()

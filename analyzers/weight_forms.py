@@ -9,7 +9,6 @@ from analyzers.constant_errors import by_channel
 from analyzers.evidence import ConstantPair
 from analyzers.levels import limits_of
 from analyzers.records import Quantization
-from analyzers.suspicions import Change, Repair, Source
 
 _SMALLEST = float(np.finfo(np.float32).tiny) * 1e3  # a channel of zeros needs a scale all the same
 
@@ -48,15 +47,10 @@ def _symmetric(
     return Quantization(scale, np.full(scale.shape, middle, np.int64), dtype, axis, block_size)
 
 
-def quantized_anew(constant: ConstantPair) -> tuple[Repair, ...]:
-    """Return the repair that quantizes the reference's own values as the candidate's were meant to be."""
+def like(constant: ConstantPair) -> Quantization | None:
+    """Return parameters for the reference's own values, of the candidate's type, per channel where it is."""
     stored = constant.quantization
     if stored is None or constant.role != "weight" or constant.channel_axis is None:
-        return ()
-    form = (
-        per_tensor(constant, stored.dtype) if stored.scale.ndim == 0 else per_channel(constant, stored.dtype)
-    )
-    if form is None:
-        return ()
-    change = Change(Source("weight", constant.node), quantization=form)
-    return (Repair(f"'{constant.node}' with the reference's weights, quantized anew", (change,)),)
+        return None
+    is_single = stored.scale.ndim == 0
+    return per_tensor(constant, stored.dtype) if is_single else per_channel(constant, stored.dtype)

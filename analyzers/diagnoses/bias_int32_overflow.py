@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.constant_errors import Misfit, misfits, scales_of
+from analyzers.diagnoses.zero_range_scale import VANISHING
 from analyzers.evidence import ConstantPair, Evidence
 from analyzers.levels import limits_of
 from analyzers.records import Quantization
+from analyzers.store_ranges import range_of, seen_range
 from analyzers.suspicions import Change, Detector, Repair, Source, Suspicion
 from analyzers.weight_forms import per_channel
 from analyzers.wrong_constants import MOST_NAMED, sources_of
@@ -25,9 +27,21 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         constant = misfit.constant
         if constant.role != "bias" or constant.quantization is None or constant.integers is None:
             continue
+        if _reads_a_vanishing_range(evidence, constant.node):
+            continue  # the scale of its input is at fault, and told as such
         over = _over(misfit, constant.quantization)
         if over is not None and over.any() and misfit.is_beyond:
             yield _suspicion(evidence, misfit, constant.quantization, over)
+
+
+def _reads_a_vanishing_range(evidence: Evidence, node: str) -> bool:
+    for store in evidence.stores.values():
+        if all(reader.node != node for reader in store.readers):
+            continue
+        held, seen = range_of(store.quantization), seen_range(evidence, store.tensor)
+        if held is not None and seen is not None and held.span < VANISHING * seen.span:
+            return True
+    return False
 
 
 def _over(misfit: Misfit, stored: Quantization) -> NDArray[np.bool_] | None:

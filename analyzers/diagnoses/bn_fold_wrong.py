@@ -15,8 +15,7 @@ from analyzers.evidence import ConstantPair, Evidence
 from analyzers.folding import normalization
 from analyzers.graph import node_name
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import sources_of, wrong
+from analyzers.wrong_constants import quantized_anew, sources_of, wrong
 
 # Factors that differ from each other by less than this, relatively, are one factor.
 _SAME_FACTOR = 0.03
@@ -146,7 +145,7 @@ def _suspicion(evidence: Evidence, mine: Mapping[str, Misfit], in_weight: str, i
         fix="Fold it again: weight * scale / sqrt(var + epsilon), bias likewise, then quantize",
         specificity=76,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

@@ -11,8 +11,7 @@ from analyzers.constant_errors import Misfit, by_channel, decibels, misfits
 from analyzers.diagnoses.weight_gain import gains_of
 from analyzers.evidence import Evidence
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import MOST_NAMED, sources_of, wrong
+from analyzers.wrong_constants import MOST_NAMED, quantized_anew, sources_of, wrong
 
 # A channel is garbage if most of its values are wrong; flipped bits hit some of each.
 _MOST = 0.5
@@ -94,7 +93,7 @@ def _suspicion(
         fix="Convert this layer again; look whether these channels lie beyond the device's alignment",
         specificity=62,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analyzers.consequences import consequences
 from analyzers.constant_errors import misfits
 from analyzers.diagnoses.weight_corrupted import correlation
 from analyzers.diagnoses.weight_gain import gains_of
 from analyzers.diagnoses.weight_layout_wrong import relation_of
 from analyzers.evidence import Evidence
 from analyzers.likeness import MULTIPLIES
-from analyzers.suspicions import Detector, Suspicion
+from analyzers.suspicions import Detector, Source, Suspicion
 from analyzers.wrong_constants import sources, wrong
 
 # Layers whose weights must be wrong, of those that have any: one network has one checkpoint.
@@ -46,10 +47,12 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         "another state of this network's training" if likeness >= _RELATED else "another network's training"
     )
     constants = [m.constant for m in misfits(evidence)]
+    first = evidence.operators.get(different[0].constant.node)
+    misled = consequences(evidence, first.outputs[0], with_itself=True) if first is not None else ()
     yield Suspicion(
         cause="different_checkpoint",
         layers=(),
-        sources=sources(constants),
+        sources=(*sources(constants), *(Source("store", tensor) for tensor in misled)),
         message=(
             f"{len(different)} of {len(weights)} weights are not the reference's (median correlation "
             f"{likeness:.2f}): the candidate was made from {what}"

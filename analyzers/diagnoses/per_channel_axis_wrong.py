@@ -12,8 +12,7 @@ from analyzers.channel_maps import axis_names
 from analyzers.constant_errors import Misfit, decibels, scales_of
 from analyzers.evidence import Evidence
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import sources_of, wrong
+from analyzers.wrong_constants import quantized_anew, sources_of, wrong
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
@@ -81,7 +80,7 @@ def _suspicion(evidence: Evidence, misfit: Misfit, axis: int, left: float) -> Su
         fix=f"Set axis={axis} on the DequantizeLinear of this weight ({constant.op_type})",
         specificity=80,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

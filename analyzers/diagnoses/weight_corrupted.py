@@ -11,8 +11,7 @@ from analyzers.diagnoses.weight_layout_wrong import relation_of
 from analyzers.evidence import Evidence
 from analyzers.records import Fact
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import sources_of, wrong
+from analyzers.wrong_constants import quantized_anew, sources_of, wrong
 
 _SPARSE = 0.2  # share of wrong elements up to which single ones are wrong, not the tensor
 
@@ -48,7 +47,7 @@ def _suspicion(evidence: Evidence, misfit: Misfit) -> Suspicion:
         fix="Convert this layer again from the reference, and compare the weights in the file",
         specificity=65 if shift else 50,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

@@ -11,8 +11,7 @@ from analyzers.channel_maps import in_axis
 from analyzers.constant_errors import FEW_CLIPPED, Misfit, by_channel, decibels
 from analyzers.evidence import ConstantPair, Evidence
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import MOST_NAMED, sources_of, wrong
+from analyzers.wrong_constants import MOST_NAMED, quantized_anew, sources_of, wrong
 
 # A factor nearer to one is what rounding and clipping of a few values leave.
 LEAST_GAIN = 0.05
@@ -100,7 +99,7 @@ def _suspicion(evidence: Evidence, misfit: Misfit, gains: Values, what: str) -> 
         fix="Correct the scale of this constant, and look for what its scale belongs to",
         specificity=70 if is_common else 66,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 
@@ -131,7 +130,7 @@ def _clipped(evidence: Evidence, misfit: Misfit) -> Suspicion:
         fix="Choose the scale from the largest weight, or from a percentile that cuts off few values",
         specificity=60,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

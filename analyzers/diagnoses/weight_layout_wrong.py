@@ -11,8 +11,7 @@ from analyzers.channel_maps import axis_names
 from analyzers.constant_errors import Misfit, decibels
 from analyzers.evidence import Evidence
 from analyzers.suspicions import Detector, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import sources_of, wrong
+from analyzers.wrong_constants import quantized_anew, sources_of, wrong
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
@@ -53,7 +52,7 @@ def _suspicion(evidence: Evidence, misfit: Misfit, relation: Relation) -> Suspic
         fix="Undo it where the weight is written, or tell the converter the layout of this layer",
         specificity=75,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 

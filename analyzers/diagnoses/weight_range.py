@@ -10,8 +10,7 @@ from analyzers.constant_errors import Misfit, by_channel, misfits
 from analyzers.evidence import Evidence
 from analyzers.levels import limits_of
 from analyzers.suspicions import Detector, Source, Suspicion
-from analyzers.weight_forms import quantized_anew
-from analyzers.wrong_constants import MOST_NAMED
+from analyzers.wrong_constants import MOST_NAMED, quantized_anew
 
 # Honest scales come from the largest weight, which then stands at the end of the range; power-of-two scales
 # lose up to half of it, asymmetric ranges of one sign another half. Less than an eighth is none of these.
@@ -32,11 +31,15 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         used = used / ((limits[1] - limits[0]) / 2)
         is_poor = (used < LEAST_USED) & (used > 0)
         if is_poor.any():
-            yield _suspicion(misfit, np.flatnonzero(is_poor), float(used[is_poor].min()), axis)
+            yield _suspicion(evidence, misfit, np.flatnonzero(is_poor), float(used[is_poor].min()), axis)
 
 
 def _suspicion(
-    misfit: Misfit, channels: np.ndarray[tuple[int, ...], np.dtype[np.int64]], used: float, axis: int | None
+    evidence: Evidence,
+    misfit: Misfit,
+    channels: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    used: float,
+    axis: int | None,
 ) -> Suspicion:
     constant = misfit.constant
     where = "" if axis is None else f" of channel {', '.join(map(str, channels[:MOST_NAMED]))}"
@@ -57,7 +60,7 @@ def _suspicion(
         fix="Take the scale from the largest weight of the channel",
         specificity=57,
         is_fault=True,
-        repairs=quantized_anew(constant),
+        repairs=quantized_anew(evidence, constant),
     )
 
 
