@@ -253,7 +253,7 @@ def test_fallback_shows_the_answer_with_a_proof_for_each_member(workspace: Works
     app = open_app(PAGES["search"], project=_done(workspace, "search").id)
     assert "Keep 2 layers in FP16 and the score is 0.3301" in words(app)
     assert app.dataframe[0].value["verdict"].tolist() == ["needed", "needed"]
-    assert len(app.dataframe[1].value) == 9
+    assert len(app.dataframe[-1].value) == 9
 
 
 def test_fallback_says_when_the_target_is_not_reached(workspace: Workspace) -> None:
