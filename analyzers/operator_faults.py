@@ -20,7 +20,7 @@ from analyzers.suspicions import Source
 # agree to 100 dB and more in float32 and to about 70 dB in float16.
 DIFFERS_DB = 40.0
 # Less than this share of the layer's error is not what is wrong with the layer.
-LEAST_SHARE = 0.3
+LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

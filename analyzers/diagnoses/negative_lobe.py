@@ -10,7 +10,7 @@ import numpy as np
 from analyzers.activations import lobe_of
 from analyzers.evidence import Evidence, Look, Store
 from analyzers.store_noise import decibels
-from analyzers.store_ranges import own_stores, range_repairs, seen_range, step_of
+from analyzers.store_ranges import own_stores, range_of, range_repairs, seen_range, step_of
 from analyzers.suspicions import Detector, Source, Suspicion
 
 FEWEST_LEVELS = 8.0
@@ -27,9 +27,9 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
     coarse: list[tuple[float, Store, str]] = []
     for store in own_stores(evidence):
         lobe, step = lobe_of(evidence, store), step_of(store.quantization)
-        seen = seen_range(evidence, store.tensor)
-        if lobe and step is not None and seen is not None and seen.low < 0:
-            levels = -seen.low / step
+        seen, held = seen_range(evidence, store.tensor), range_of(store.quantization)
+        if lobe and step is not None and seen is not None and held is not None and seen.low < 0:
+            levels = max(0.0, -max(seen.low, held.low) / step)
             if levels < FEWEST_LEVELS:
                 coarse.append((levels, store, lobe))
     coarse.sort(key=lambda item: item[0])

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analyzers.diagnoses.negative_lobe import ENTRY
 from tests.analyzers.gathered import gathered
+from tests.analyzers.surgery import Patient
 from tests.networks import build, quantized, samples
 
 NET = """
@@ -44,3 +46,16 @@ def test_a_negative_side_with_a_handful_of_levels_is_suspected(
         levels = found[0].evidence["levels"]
         assert isinstance(levels, float)
         assert levels < 8
+
+
+def test_a_lobe_that_the_range_cuts_off_has_no_levels(tmp_path: Path) -> None:
+    model = build(NET % SILU, SHAPES)
+    reference, candidate = quantized(model, tmp_path)
+    assert not list(ENTRY.find(gathered(reference, candidate, samples(model, 2))))
+    patient = Patient(candidate)
+    patient.put("a0_zero_point", np.array(0, dtype=np.uint8))
+    patient.save()
+    found = list(ENTRY.find(gathered(reference, candidate, samples(model, 2))))
+    assert [s.layers for s in found] == [("c0",)]
+    assert found[0].evidence["levels"] == 0
+    assert found[0].specificity > 62, "nothing but the lobe is wrong"
