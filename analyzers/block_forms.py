@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from analyzers.graph import constant_array, node_name
-from analyzers.integer_forms import Rewriter, replace_by_float
+from analyzers.integer_forms import replace_by_float
 from analyzers.records import Array
+from analyzers.rewriting import Rewriter
 
 OPSET = 21  # DequantizeLinear knows blocks from here on
 _TYPES = {2: ir.DataType.UINT4, 4: ir.DataType.UINT4, 8: ir.DataType.UINT8}

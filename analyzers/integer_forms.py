@@ -8,39 +8,15 @@ activation's scale stays what ``DynamicQuantizeLinear`` computes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from analyzers.graph import constant_array, is_constant, node_name
-from analyzers.records import Array
+from analyzers.rewriting import Rewriter
 
 _INTEGER_PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 _MOST_FACTORS = 4
-
-
-class Rewriter(Protocol):
-    """What the rewriting of a graph offers; see ``canonical``."""
-
-    graph: ir.Graph
-    anchor: ir.Node | None
-
-    def fresh(self, name: str) -> str:
-        """Return a value name that is not taken."""
-
-    def add(
-        self, op: str, inputs: list[ir.Value | None], name: str, attributes: dict[str, ir.Attr] | None = None
-    ) -> ir.Value:
-        """Insert a one-output node before the anchor and return its value."""
-
-    def constant(self, array: Array, name: str) -> ir.Value:
-        """Register an initializer."""
-
-    def dequantize(
-        self, x: ir.Value | None, scale: ir.Value | None, zero: ir.Value | None, *, axis: int | None = None
-    ) -> ir.Value:
-        """Return the float value of an integer tensor."""
 
 
 def rewrite_integer_products(rewriter: Rewriter) -> bool:
