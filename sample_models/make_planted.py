@@ -122,7 +122,7 @@ def dirty_channel(model: onnx.ModelProto) -> Answer:
     return Answer(
         "planted/dirty_channel.onnx",
         "detector.onnx",
-        "channel_garbage",
+        "dirty_padding_channel",
         DIRTY_LAYER,
         "The last input channel of one convolution is stale memory.",
     )
