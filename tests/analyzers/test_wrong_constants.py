@@ -8,7 +8,8 @@ import pytest
 from analyzers.constant_errors import misfits
 from analyzers.diagnoses import invalid_scale
 from analyzers.records import Array
-from analyzers.wrong_constants import wrong
+from analyzers.suspicions import Source
+from analyzers.wrong_constants import sources_of, wrong
 from tests.analyzers.surgery import Patient
 from tests.analyzers.weights import SHAPES, Change, evidence
 
@@ -99,3 +100,27 @@ def test_what_is_cut_off_counts_as_clipped_not_as_wrong(tmp_path: Path) -> None:
     seen = evidence(tmp_path, requantized(8, cut=0.9))
     clipped = {m.constant.node: m.clipped for m in misfits(seen) if m.constant.role == "weight"}
     assert 0 < clipped["c1"] < 0.05
+
+
+@pytest.mark.parametrize("is_calibrated_behind", [True, False])
+def test_ranges_that_a_wrong_weight_misled_are_lifted_with_it(
+    is_calibrated_behind: bool, tmp_path: Path
+) -> None:
+    """A weight that was too small already when the ranges were measured, or only afterwards."""
+
+    def shrink(patient: Patient) -> None:
+        patient.put("w1_scale", patient.constant("w1_scale") * np.float32(0.2))
+
+    def calibrate(patient: Patient) -> None:
+        for tensor in ("a1", "g"):
+            patient.put(f"{tensor}_scale", patient.constant(f"{tensor}_scale") * np.float32(0.25))
+
+    def change(patient: Patient) -> None:
+        shrink(patient)
+        if is_calibrated_behind:
+            calibrate(patient)
+
+    sources = sources_of(evidence(tmp_path, change), "c1")
+    stores = {s.name for s in sources if s.kind == "store"}
+    assert [s for s in sources if s.kind == "weight"] == [Source("weight", "c1")]
+    assert stores == ({"a1", "g"} if is_calibrated_behind else set())
