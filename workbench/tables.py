@@ -13,6 +13,7 @@ from analyzers.records import (
     BisectStep,
     Checked,
     LayerRecord,
+    MemberProof,
     SearchResult,
     SliceError,
     Stats,
@@ -265,6 +266,7 @@ def _trial_verdict(trial: Trial, target: float | None) -> str:
 
 def proof_table(result: SearchResult) -> pd.DataFrame:
     """Return for each member of the answer the score of the set without it, if that was tried."""
+    known = {} if result.statistics is None else {m.layer: m for m in result.statistics.members}
     rows = []
     for member in result.fallback:
         rest = set(result.fallback) - {member}
@@ -274,10 +276,17 @@ def proof_table(result: SearchResult) -> pd.DataFrame:
                 member,
                 None if proof is None else proof.score,
                 None if proof is None else proof.score - result.target,
-                "not tried" if proof is None else "needed",
+                "not tried" if proof is None else _proof_verdict(known.get(member)),
             )
         )
     return pd.DataFrame(rows, columns=["layer", "score_without", "misses_by", "verdict"])
+
+
+def _proof_verdict(member: MemberProof | None) -> str:
+    if member is None:
+        return "needed"
+    word = "proven" if member.is_proven else "needed, undecided"
+    return f"{word}: misses on {member.missing_fraction:.0%} of resamples"
 
 
 def island_table(result: SearchResult) -> pd.DataFrame:

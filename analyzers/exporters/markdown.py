@@ -80,8 +80,30 @@ def _verdict(result: SearchResult) -> str:
 
 def _minimality(result: SearchResult) -> str:
     if result.minimal:
-        return "Taking any one member back to INT8 misses the target; each of these trials is listed below."
+        text = "Taking any one member back to INT8 misses the target; each of these trials is listed below."
+        return f"{text}{_confidence(result)}"
     return "It is not shown that every member is needed; see the table below."
+
+
+def _confidence(result: SearchResult) -> str:
+    """Return what paired resamples of the images say of the members."""
+    found = result.statistics
+    if found is None:
+        return ""
+    text = (
+        f" On {found.confidence:.0%} of {found.resamples} paired resamples of the {found.images} images the "
+        f"set reaches the target."
+    )
+    if result.undecided:
+        text += (
+            f" Undecided, since the set without it misses on fewer than 95 %: {', '.join(result.undecided)}."
+        )
+    if found.proven_set is not None:
+        alone = found.proven_set
+        text += (
+            f" The proven members alone ({', '.join(alone.fallback)}) give {_number(alone.score, result)}."
+        )
+    return text
 
 
 def _scores(result: SearchResult) -> list[str]:

@@ -153,8 +153,33 @@ def search_lines(result: SearchResult) -> list[str]:
         f"rule {result.rule}{minimal}"
     )
     lines += _cost_lines(result)
+    lines += _statistics_lines(result)
     lines.append(f"fallback in {result.precision}: {', '.join(result.fallback) or 'none needed'}")
     lines.append(f"{'reached' if result.reached else 'NOT reached'}: {result.reason}")
+    return lines
+
+
+def _statistics_lines(result: SearchResult) -> list[str]:
+    """Return what paired resamples of the images say; the cheap set of proven members comes first."""
+    found = result.statistics
+    if found is None:
+        return []
+    lines = []
+    first = found.proven_set
+    if first is not None:
+        lines.append(
+            f"proven alone: {', '.join(first.fallback)}: {score(first.score, result.unit)}, reaches the "
+            f"target on {first.confidence:.0%} of resamples"
+        )
+    lines.append(
+        f"this set reaches the target on {found.confidence:.0%} of {found.resamples} paired resamples of "
+        f"{found.images} images; {found.sets_tried} sets were tried on them"
+    )
+    lines += [
+        f"{'proven' if member.is_proven else 'undecided'}: {member.layer}: without it "
+        f"{score(member.score, result.unit)}, misses on {member.missing_fraction:.0%}"
+        for member in found.members
+    ]
     return lines
 
 
