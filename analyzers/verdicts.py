@@ -66,7 +66,7 @@ def refusal(
 def is_spread(proof: Proof) -> bool:
     """Tell whether what was found is a slope: many layers, none of which gives much, nothing read off."""
     blamed = proof.blamed
-    if len(blamed) <= FEW_LAYERS or any(b.chosen.is_fault or b.chosen.specificity >= EXACT for b in blamed):
+    if len(blamed) <= FEW_LAYERS or any(b.chosen.specificity >= EXACT for b in blamed):
         return False
     best = max(clamp(b.alone) for b in blamed) - proof.base
     return best < max(MOVES_DB, (proof.repaired - proof.base) / 2)
