@@ -25,7 +25,9 @@ _PROBES = 4096  # places that a relation is tried on first
 _LIKE = 0.97  # cosine of two channels that hold the same weights
 _UNLIKE = 0.05  # how far the second best must be behind
 _WIDEST = 4096  # channels that are compared with each other
-_LONGEST_SHIFT = 1 << 22  # elements
+_LONGEST = 1 << 16  # elements that are searched for a shift
+_COMPARED = 256  # weights of a channel that tell it from others
+_TRIED = 16  # channels that are looked for first
 _MOST_SHIFTED_OUT = 0.2  # share of a buffer that may lie beyond its end
 
 
@@ -180,9 +182,13 @@ def _rows(array: Values, axis: int) -> Values:
 
 def same_channels(reference: Values, candidate: Values) -> tuple[int, ...] | None:
     """Return which of the reference's rows each row of the candidate points the same way as, if clear."""
-    ours, theirs = (
-        r / np.maximum(np.linalg.norm(r, axis=1, keepdims=True), 1e-300) for r in (reference, candidate)
-    )
+    count, size = reference.shape
+    columns = np.arange(size) if size <= _COMPARED else np.linspace(0, size - 1, _COMPARED).astype(np.int64)
+    ours, theirs = (_directions(r[:, columns]) for r in (reference, candidate))
+    if count > _TRIED:
+        tried = theirs[np.linspace(0, count - 1, _TRIED).astype(np.int64)] @ ours.T
+        if float(np.median(tried.max(axis=1))) < _LIKE:
+            return None
     likeness = theirs @ ours.T
     order = likeness.argmax(axis=1)
     if len(set(order.tolist())) < len(order) or float(likeness.max(axis=1).min(initial=1.0)) < _LIKE:
@@ -193,17 +199,31 @@ def same_channels(reference: Values, candidate: Values) -> tuple[int, ...] | Non
     return tuple(int(i) for i in order)
 
 
+def _directions(rows: Values) -> Values:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
+
+
 def _shift(reference: Values, candidate: Values) -> Relation | None:
-    """Look for the whole buffer moved by some elements, by its correlation with itself."""
-    if reference.size > _LONGEST_SHIFT:
-        return None
+    """Look for the whole buffer moved by some elements, by the correlation of a stretch of it."""
     ours, theirs = reference.reshape(-1), candidate.reshape(-1)
+    by = _lag(ours, theirs)
+    if by == 0:
+        return None
+    left = unexplained(np.roll(ours, by), theirs)
+    # A buffer that is read too early or late has something else at one end.
+    lost = 2 * abs(by) / ours.size
+    if left > UNEXPLAINED + min(lost, _MOST_SHIFTED_OUT):
+        return None
+    return Relation("shift", f"moved by {by} elements along its buffer", left)
+
+
+def _lag(ours: Values, theirs: Values) -> int:
+    """Return by how many elements a buffer looks moved, by a stretch of it; 0 if it does not."""
+    if ours.size > _LONGEST:
+        middle = slice((ours.size - _LONGEST) // 2, (ours.size + _LONGEST) // 2)
+        ours, theirs = ours[middle], theirs[middle]
     spectrum = np.fft.rfft(theirs) * np.conj(np.fft.rfft(ours))
     lag = int(np.fft.irfft(spectrum, ours.size).argmax())
     by = lag if lag <= ours.size // 2 else lag - ours.size
-    left = unexplained(np.roll(ours, lag), theirs)
-    # A buffer that is read too early or late has something else at one end.
-    lost = 2 * abs(by) / ours.size
-    if lag == 0 or left > UNEXPLAINED + min(lost, _MOST_SHIFTED_OUT):
-        return None
-    return Relation("shift", f"moved by {by} elements along its buffer", left)
+    is_likely = unexplained(np.roll(ours, by), theirs) <= UNEXPLAINED + _MOST_SHIFTED_OUT
+    return by if is_likely else 0

@@ -10,7 +10,7 @@ from analyzers.consequences import consequences
 from analyzers.constant_errors import misfits
 from analyzers.diagnoses.weight_corrupted import correlation
 from analyzers.diagnoses.weight_gain import gains_of
-from analyzers.diagnoses.weight_layout_wrong import relation_of
+from analyzers.diagnoses.weight_layout_wrong import relations
 from analyzers.evidence import Evidence
 from analyzers.likeness import MULTIPLIES
 from analyzers.suspicions import Detector, Source, Suspicion
@@ -37,9 +37,8 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
     different = [m for m in weights if id(m) in others]
     if len(different) < max(FEWEST_LAYERS, MOST_LAYERS * len(weights)):
         return
-    different = [
-        m for m in different if relation_of(m) is None and gains_of(m, m.constant.channel_axis) is None
-    ]
+    known = relations(evidence)
+    different = [m for m in different if known[m] is None and gains_of(m, m.constant.channel_axis) is None]
     if len(different) < max(FEWEST_LAYERS, MOST_LAYERS * len(weights)):
         return
     likeness = float(np.median([correlation(m) for m in different]))

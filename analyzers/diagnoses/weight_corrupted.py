@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyzers.constant_errors import Misfit
-from analyzers.diagnoses.weight_layout_wrong import relation_of
+from analyzers.diagnoses.weight_layout_wrong import relations
 from analyzers.evidence import Evidence
 from analyzers.records import Fact
 from analyzers.suspicions import Detector, Suspicion
@@ -32,7 +32,7 @@ def _suspicion(evidence: Evidence, misfit: Misfit) -> Suspicion:
         "correlation": correlation(misfit),
         "largest_error_in_steps": _largest(misfit),
     }
-    relation = relation_of(misfit)
+    relation = relations(evidence)[misfit]
     shift = relation.words if relation is not None and relation.kind == "shift" else ""
     facts["relation"] = shift
     return Suspicion(

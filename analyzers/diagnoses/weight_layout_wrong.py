@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,14 +17,18 @@ from analyzers.wrong_constants import quantized_anew, sources_of, wrong
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
     """Suspect weights that equal the reference's in another order."""
-    for misfit in wrong(evidence, "weight"):
-        relation = relation_of(misfit)
+    for misfit, relation in relations(evidence).items():
         if relation is not None and relation.kind != "shift":
             yield _suspicion(evidence, misfit, relation)
 
 
-def relation_of(misfit: Misfit) -> Relation | None:
-    """Return the exact relation between both sides."""
+@lru_cache(maxsize=1)
+def relations(evidence: Evidence) -> dict[Misfit, Relation | None]:
+    """Return the exact relation between both sides for every wrong weight."""
+    return {misfit: _relation(misfit) for misfit in wrong(evidence, "weight")}
+
+
+def _relation(misfit: Misfit) -> Relation | None:
     constant = misfit.constant
     is_stored = constant.quantization is not None and bool(np.all(misfit.step > 0))
     levels = (constant.reference / misfit.step, constant.candidate / misfit.step) if is_stored else None
