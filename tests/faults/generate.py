@@ -43,6 +43,7 @@ class Specimen:
         score_db: Score as it is.
         notes: What was done, for people.
         has_external_data: Weights are to be written to files of their own.
+        is_left_to_the_tool: The candidate is not to be given; the tool makes one from ``calibration``.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Specimen:
     score_db: float
     notes: tuple[str, ...]
     has_external_data: bool = False
+    is_left_to_the_tool: bool = False
 
 
 def names_of(cause: str | None = None) -> list[str]:
@@ -212,6 +214,7 @@ def _dressed(
         after,
         (str(bench.style), str(disguise), *bench.notes),
         disguise.external,
+        bench.is_left_to_the_tool,
     )
 
 

@@ -78,6 +78,47 @@ def calibration_given(bench: Bench) -> None:
 
 
 @healthy
+def quantized_by_the_tool(bench: Bench) -> None:
+    """No candidate is given; the tool makes one."""
+    bench.style = Style(per_channel=bench.source.opset_import[0].version >= 13)
+    bench.requantize()
+    bench.calibration, bench.is_left_to_the_tool = bench.network.calibration, True
+
+
+@healthy
+def signed_among_unsigned(bench: Bench) -> None:
+    """Some tensors are int8, others uint8."""
+    tensors = [n.output[0] for n in bench.stored(outputs=False)]
+    kinds = {"QInt8", "QUInt8"}
+    if bench.style.activation not in kinds or len(tensors) < 3:
+        raise UnsuitableError("no two types of eight bits")
+    (other,) = kinds - {bench.style.activation}
+    chosen = bench.random.choice(tensors, len(tensors) // 2, replace=False)
+    bench.style = replace(bench.style, symmetric=False, types=dict.fromkeys(map(str, chosen), other))
+    try:
+        bench.requantize()
+    except Exception as cause:  # types of tensors that must be alike differ now
+        raise UnsuitableError(f"cannot be mixed: {str(cause)[:100]}") from cause
+    bench.note(f"{len(chosen)} of {len(tensors)} tensors are {other}")
+
+
+@healthy
+def axes_counted_from_the_end(bench: Bench) -> None:
+    """The axes of per-channel scales are negative."""
+    count = 0
+    for node in bench.candidate.graph.node:
+        axis = surgery.attribute(node, "axis")
+        if node.op_type != surgery.DEQUANTIZE or not isinstance(axis, int) or axis < 0:
+            continue
+        tensor = surgery.constants_of(bench.candidate).get(node.input[0])
+        if tensor is not None and len(tensor.dims) > 1:
+            surgery.set_attribute(node, "axis", axis - len(tensor.dims))
+            count += 1
+    if not count:
+        raise UnsuitableError("no scales per channel")
+
+
+@healthy
 def same_data_twice(bench: Bench) -> None:
     """Candidate data are given, and are those of the reference."""
     bench.candidate_feeds = bench.network.feeds
@@ -389,4 +430,6 @@ def dead_filter(bench: Bench) -> None:
     bench.note(f"{node.name}: one channel is dead on both sides")
 
 
-_IN_QDQ = frozenset({"channels_last_inside", "integers_in_and_out"})
+_IN_QDQ = frozenset(
+    {"channels_last_inside", "integers_in_and_out", "signed_among_unsigned", "axes_counted_from_the_end"}
+)

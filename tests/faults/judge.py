@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers import api, project
+from analyzers import api, opening
 from analyzers.errors import TearlineError
 from analyzers.records import Diagnosis, Finding, Inputs
+from analyzers.steps import finish
 from tests.faults.generate import Specimen, save
 from tests.faults.registry import Truth
 
@@ -41,7 +42,7 @@ def ask(specimen: Specimen, folder: Path | None = None) -> Outcome:
         save(specimen, place)
         inputs = Inputs(
             place / "fp32.onnx",
-            place / "int8.onnx",
+            None if specimen.is_left_to_the_tool else place / "int8.onnx",
             data=place / "inputs.npz",
             candidate_data=_if_there(place / "inputs_int8.npz"),
             calibration=_if_there(place / "calib.npz"),
@@ -49,8 +50,8 @@ def ask(specimen: Specimen, folder: Path | None = None) -> Outcome:
         )
         start = time.monotonic()
         try:
-            pairing = project.open_models(inputs.reference, place / "int8.onnx").pairing
             diagnosis = api.diagnose(inputs)
+            pairing = finish(opening.open_pair(inputs)).pairing
         except TearlineError as error:
             return Outcome("failed", str(error), "", time.monotonic() - start)
         layer_of = {node: layer.name for layer in pairing.layers for node in layer.nodes}

@@ -54,6 +54,8 @@ class Bench:
         candidate_feeds: What the candidate is fed, where that differs.
         calibration: Given to the diagnosis where a fault lies in it.
         cure: For networks that no quantizer of this style gets right: the stores that have to stay float.
+        is_left_to_the_tool: No candidate is given: the tool quantizes the reference itself from the
+            calibration set; the bench's candidate shows what comes of it.
         runs_plain: Score it with onnxruntime's own kernels for this processor.
         notes: What was done, for people.
     """
@@ -68,6 +70,7 @@ class Bench:
     candidate_feeds: tuple[Feeds, ...] | None = None
     calibration: tuple[Feeds, ...] | None = None
     cure: tuple[str, ...] = ()
+    is_left_to_the_tool: bool = False
     runs_plain: bool = False
     notes: list[str] = field(default_factory=list)
 

@@ -71,6 +71,13 @@ def inputs_forced_to_the_scale(bench: Bench) -> Truth:
     )
 
 
+@fault("concat_shared_scale", network=joined_head, is_native=True, style=PER_CHANNEL)
+def boxes_beside_scores_by_the_tool(bench: Bench) -> Truth:
+    """The tool itself quantizes boxes and scores under one scale, and has to say so."""
+    bench.calibration, bench.is_left_to_the_tool = bench.network.calibration, True
+    return blame_needed(bench, "concat_shared_scale", "join")
+
+
 def uneven_branches(random: Generator) -> Network:
     """Two branches of very different size that the next layer weighs alike."""
     net, x = _tower(random)

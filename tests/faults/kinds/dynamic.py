@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import onnx
 from numpy.random import Generator
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from tests.faults import architectures, surgery
+from tests.faults import architectures, blocks, surgery
+from tests.faults.kinds.numbers import outputs_of
 from tests.faults.kinds.stores import rare_pattern_missed, with_loud_samples
-from tests.faults.network import Network
+from tests.faults.network import Feeds, Network
 from tests.faults.quantization import silence
 from tests.faults.registry import Bench, Truth, fault, style_of
 from tests.faults.scoring import HEALTHY_DB
@@ -77,6 +79,57 @@ def one_loud_picture(random: Generator) -> Network:
 def one_sample_clipped(bench: Bench) -> Truth:
     """One sample of another size drives one layer beyond its range."""
     return rare_pattern_missed(bench)
+
+
+# ---- a branch that sleeps while calibrating
+
+
+def cold_light(random: Generator) -> Network:
+    """A branch wakes where a picture is bluer than it is red; calibration has warm pictures only."""
+    net, x = architectures.image_net(random, size=16, normalization="unit")
+
+    def tinted(feeds: tuple[Feeds, ...], cold: Callable[[int], bool]) -> tuple[Feeds, ...]:
+        result = []
+        for i, feed in enumerate(feeds):
+            picture = feed[x].copy()
+            low, high = np.minimum(picture[:, 0], picture[:, 2]), np.maximum(picture[:, 0], picture[:, 2])
+            picture[:, 0], picture[:, 2] = (low, high) if cold(i) else (high, low)
+            result.append({x: picture})
+        return tuple(result)
+
+    net.data.feeds = tinted(net.data.feeds, lambda i: i % 2 == 0)
+    net.data.calibration = tinted(net.data.calibration, lambda i: i == 0)
+    net.values[x] = [feed[x] for feed in net.data.calibration[:3]]
+    base = blocks.relu(net, net.conv(x, 8, "stem"), "stem")
+    weight = np.zeros((4, 3, 1, 1), np.float32)
+    weight[:, 0, 0, 0], weight[:, 2, 0, 0] = -1, random.uniform(0.8, 1, 4)
+    alarm = net.conv(x, 4, "alarm", kernel=1, weights=weight, gain=2.0)
+    maker = net.node_of(alarm)
+    net.constants[maker.input[2]][:] = -0.02
+    net.recompute(net.nodes.index(maker))
+    net.mark("alarm", alarm)
+    alarm = blocks.relu(net, alarm, "alarm")
+    net.mark("alarm", alarm)
+    joined = net.op("Concat", [base, alarm], "join", axis=1)
+    net.mark("join", joined)
+    out = net.conv(blocks.relu(net, net.conv(joined, 8, "rest"), "rest"), 5, "head", kernel=1)
+    # The pictures that woke the branch while building are not for calibration.
+    net.data.calibration = net.data.calibration[1:]
+    return net.finish({out: "y"})
+
+
+@fault(
+    "zero_range_scale", network=cold_light, style=style_of(qdq=True, plain=True), is_native=True,
+    misses_samples=True,
+)  # fmt: skip
+def branch_asleep_in_calibration(bench: Bench) -> Truth:
+    """The tool quantizes the network itself, from a set in which a branch is all zero."""
+    bench.calibration, bench.is_left_to_the_tool = bench.network.calibration, True
+    alarm, join = bench.network.marks["alarm"], bench.network.marks["join"]
+    # The join was calibrated without the branch, too; it may be named besides.
+    bench.cure = (*outputs_of(bench, "alarm"), *outputs_of(bench, "join"))
+    causes = ("zero_range_scale", "activation_clipping", "calibration_not_representative")
+    return Truth(causes[0], causes, tuple(frozenset([n]) for n in alarm), frozenset((*alarm, *join)))
 
 
 # ---- two that must be repaired together
