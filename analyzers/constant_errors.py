@@ -44,7 +44,6 @@ class Misfit:
 
     Attributes:
         constant: The constant on both sides.
-        error: Candidate minus reference.
         step: The size of one level, broadcast; for float constants what their precision is worth.
         is_off: Elements that honest rounding and clipping do not explain.
         noise: Energy of the error over the energy of the reference.
@@ -54,13 +53,17 @@ class Misfit:
     """
 
     constant: ConstantPair
-    error: Values
     step: Values
     is_off: NDArray[np.bool_]
     noise: float
     rounding: float
     clipped: float
     is_beyond: bool
+
+    @property
+    def error(self) -> Values:
+        """Candidate minus reference."""
+        return self.constant.candidate - self.constant.reference
 
     @property
     def sqnr_db(self) -> float:
@@ -127,7 +130,6 @@ def misfit_of(constant: ConstantPair, spread: float = 0.0) -> Misfit:
     )
     return Misfit(
         constant=constant,
-        error=error,
         step=step,
         is_off=is_off,
         noise=_ratio(noise, energy),
@@ -146,13 +148,12 @@ def _ratio(noise: float, energy: float) -> float:
 def step_of(constant: ConstantPair) -> Values:
     """Return the size of one level for every element."""
     reference = constant.reference
-    scale = None if constant.quantization is None else scales_of(constant.quantization, reference.shape)
+    scale = None if constant.quantization is None else _scales(constant.quantization, reference.shape)
     if scale is not None:
         return np.broadcast_to(np.abs(scale), reference.shape)
     largest = float(np.abs(reference).max(initial=0.0))
-    if constant.role == "bias":
-        return np.full(reference.shape, largest * _FLOAT_EPSILON)
-    return np.full(reference.shape, largest / _FLOAT_LEVELS)
+    one = largest * _FLOAT_EPSILON if constant.role == "bias" else largest / _FLOAT_LEVELS
+    return np.broadcast_to(np.float64(one), reference.shape)
 
 
 def scales_of(quantization: Quantization, shape: tuple[int, ...]) -> Values | None:
@@ -160,11 +161,15 @@ def scales_of(quantization: Quantization, shape: tuple[int, ...]) -> Values | No
 
     Scales of weights may be negative: onnxruntime's symmetric four bits map the largest value to -8.
     """
+    scale = _scales(quantization, shape)
+    return None if scale is None else np.broadcast_to(scale, shape)
+
+
+def _scales(quantization: Quantization, shape: tuple[int, ...]) -> Values | None:
     try:
-        scale = read_levels(quantization, shape).scale.astype(np.float64)
+        return read_levels(quantization, shape).scale.astype(np.float64)
     except ValueError:
         return None
-    return np.broadcast_to(scale, shape)
 
 
 def _clipped(constant: ConstantPair, step: Values) -> NDArray[np.bool_]:

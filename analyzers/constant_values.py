@@ -87,7 +87,10 @@ def _read_back(node: ir.Node, source: Known) -> Known | None:
         return None
     integers = source.array.astype(np.int64)
     real = (integers - levels.zero_point.astype(np.float64)) * levels.scale.astype(np.float64)
-    return Known(np.asarray(real), source.initializer, integers, quantization)
+    # Large weights: no more bytes than their integers need.
+    is_byte = levels.limits is not None and levels.limits[1] - levels.limits[0] < 1 << 8
+    small = integers.astype(np.int16) if is_byte else integers
+    return Known(np.asarray(real), source.initializer, small, quantization)
 
 
 def _transposed(node: ir.Node, source: Known) -> Known:
