@@ -104,7 +104,7 @@ def prove(
     chosen: list[_Group] = []
     if is_bad and everything - base >= MOVES_DB:
         target = min(everything - MOVES_DB, max(threshold_db + HEALTHY_MARGIN_DB, base + MOVES_DB))
-        chosen = _smallest(groups, at, target)
+        chosen = _narrowed(_smallest(groups, at, target), groups, at, target)
     chosen += _further_faults(groups, chosen, at)
     repaired = at(chosen)
     blamed = [_blamed(group, chosen, at, repaired) for group in chosen]
@@ -172,6 +172,32 @@ def _smallest(
         if rest and at(rest) >= target:
             chosen = rest
     return chosen
+
+
+def _narrowed(
+    chosen: Sequence[_Group],
+    groups: Sequence[_Group],
+    at: Callable[[Sequence[_Group]], float],
+    target: float,
+) -> list[_Group]:
+    """Return the set with each member replaced by a more specific part of it, where that does as well.
+
+    Groups of many sources give much when they are lifted and so are tried early; among several causes one
+    that was read off a file would hide behind them.
+    """
+    found = list(chosen)
+    for place, group in enumerate(chosen):
+        others = [g for i, g in enumerate(found) if i != place]
+        for part in groups:
+            is_part = part.sources < group.sources and part not in others
+            if (
+                is_part
+                and part.chosen.specificity > group.chosen.specificity
+                and at([*others, part]) >= target
+            ):
+                found[place] = part
+                break
+    return found
 
 
 def _first_reaching(order: Sequence[_Group], at: Callable[[Sequence[_Group]], float], target: float) -> int:

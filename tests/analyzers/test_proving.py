@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,17 @@ def test_causes_that_only_count_together_are_found_together() -> None:
     found = prove([suspicion(n) for n in "cab"], world, threshold_db=16.9, is_bad=True)
     assert names(found) == {"a", "b"}
     assert all(blamed.before < 1 for blamed in found.blamed)
+
+
+def test_a_more_specific_part_takes_the_place_of_a_wide_suspicion() -> None:
+    world = World({"a": 1.0, "b": 0.5, "beside": 0.002})
+    wide = replace(
+        suspicion("wide", specificity=40), sources=(Source("store", "a"), Source("store", "beside"))
+    )
+    proof = prove(
+        [wide, suspicion("a", specificity=90), suspicion("b")], world, threshold_db=16.9, is_bad=True
+    )
+    assert names(proof) == {"a", "b"}
 
 
 def test_the_most_specific_suspicion_names_the_cause() -> None:
