@@ -11,8 +11,9 @@ from analyzers.store_noise import own_db
 from analyzers.store_ranges import requantized, seen_range
 from analyzers.suspicions import Change, Detector, Repair, Source, Suspicion
 
-# An activation in one piece keeps about 40 dB.
-COARSE_DB = 35.0
+# An activation in one piece keeps over 40 dB, and large values may hide what the small ones lose.
+COARSE_DB = 40.0
+_LAYERS = 12  # the worst ones; each is lifted once
 # A piece below it has a fault of its own, such as a range that clips, which others explain better.
 OWN_FAULT_DB = 25.0
 # From here on it is the way the network was quantized and not one layer.
@@ -26,9 +27,9 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
         for layer in evidence.layers
         if is_written_out(evidence, layer) and (stores := inner_stores(evidence, layer))
     }
-    for layer, stores in pieces.items():
-        if _isolated_db(evidence, layer) < COARSE_DB:
-            yield _of_layer(evidence, layer, stores)
+    coarse = [layer for layer in pieces if _isolated_db(evidence, layer) < COARSE_DB]
+    for layer in sorted(coarse, key=lambda name: _isolated_db(evidence, name))[:_LAYERS]:
+        yield _of_layer(evidence, layer, pieces[layer])
     sound = [s for stores in pieces.values() for s in stores if not own_db(evidence, s.tensor) < OWN_FAULT_DB]
     if len(pieces) >= MANY and sound:
         yield _of_network(evidence, pieces, sound)

@@ -19,7 +19,7 @@ LEAST_SHARE = 0.2
 COARSE_DB = 15.0
 # The lobe alone is what is wrong: it is cut off.
 MOST_NOISE = 0.9
-_LOOKS = 24  # each look runs the reference again
+_LOOKS = 8  # each look runs the reference again
 
 
 def find(evidence: Evidence) -> Iterator[Suspicion]:
