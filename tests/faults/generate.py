@@ -255,7 +255,7 @@ def save(specimen: Specimen, folder: Path) -> None:
                 folder / f"{name}.onnx",
                 save_as_external_data=True,
                 location=f"{name}.bin",
-                size_threshold=64,
+                size_threshold=256,  # constants that shapes hang on stay inside
             )
         else:
             onnx.save(model, folder / f"{name}.onnx")
