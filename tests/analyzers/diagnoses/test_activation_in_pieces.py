@@ -68,6 +68,15 @@ def test_a_piece_with_a_fault_of_its_own_is_left_to_others(tmp_path: Path) -> No
     assert "g2" in {s.name for s in whole.sources}
 
 
+def test_ranges_that_rare_values_stretch_are_suspected_together(tmp_path: Path) -> None:
+    model = network()
+    feeds = samples(model, 8)
+    feeds[0]["x0"][0, :, 0, 0] *= 60
+    reference, candidate = quantized(model, tmp_path, feeds=feeds)
+    found = [s for s in ENTRY.find(gathered(reference, candidate, feeds)) if s.layers == ("c0",)]
+    assert {"y0", "g0", "x1"} in [{s.name for s in f.sources} for f in found]
+
+
 def _coarsen(candidate: Path, tensors: list[str]) -> None:
     """Store tensors with half the levels, as a range from loud calibration samples does."""
     patient = Patient(candidate)
