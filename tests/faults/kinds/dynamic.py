@@ -17,7 +17,7 @@ from tests.faults.kinds.stores import rare_pattern_missed, with_loud_samples
 from tests.faults.network import Feeds, Network
 from tests.faults.quantization import silence
 from tests.faults.registry import Bench, Truth, fault, style_of
-from tests.faults.scoring import HEALTHY_DB
+from tests.faults.scoring import BROKEN_DB, HEALTHY_DB
 from tests.faults.surgery import UnsuitableError
 
 PLAIN = style_of(qdq=True, plain=True)
@@ -103,7 +103,7 @@ def cold_light(random: Generator) -> Network:
     base = blocks.relu(net, net.conv(x, 8, "stem"), "stem")
     weight = np.zeros((4, 3, 1, 1), np.float32)
     weight[:, 0, 0, 0], weight[:, 2, 0, 0] = -1, random.uniform(0.8, 1, 4)
-    alarm = net.conv(x, 4, "alarm", kernel=1, weights=weight, gain=2.0)
+    alarm = net.conv(x, 4, "alarm", kernel=1, weights=weight, gain=0.6)
     maker = net.node_of(alarm)
     net.constants[maker.input[2]][:] = -0.02
     net.recompute(net.nodes.index(maker))
@@ -127,7 +127,9 @@ def branch_asleep_in_calibration(bench: Bench) -> Truth:
     bench.calibration, bench.is_left_to_the_tool = bench.network.calibration, True
     alarm, join = bench.network.marks["alarm"], bench.network.marks["join"]
     # The join was calibrated without the branch, too; it may be named besides.
-    bench.cure = (*outputs_of(bench, "alarm"), *outputs_of(bench, "join"))
+    lifted = [*outputs_of(bench, "alarm"), *outputs_of(bench, "join")]
+    if bench.score(surgery.without_stores(bench.candidate, lifted)) < BROKEN_DB:
+        raise UnsuitableError("what comes behind is clipped as well")
     causes = ("zero_range_scale", "activation_clipping", "calibration_not_representative")
     return Truth(causes[0], causes, tuple(frozenset([n]) for n in alarm), frozenset((*alarm, *join)))
 

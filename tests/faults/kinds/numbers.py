@@ -139,12 +139,16 @@ def massive_residual(random: Generator) -> Network:
         random, data.tokens(random, "tokens", length=length, width=width), opset=opset
     )
     position = 0.3 * random.normal(size=(1, length, width))
-    position[..., int(random.integers(width))] += random.uniform(150, 400)
+    massive = int(random.integers(width))
+    size = float(random.uniform(200, 500))
+    position[..., massive] += size
     x = net.op("Add", ["tokens", net.constant(position.astype(np.float32), "embed", "position")], "embed")
     net.mark("stream", x)
     for i in range(int(random.integers(1, 3))):
-        # The norm's scale undoes what the massive channel does to the variance.
-        norm = blocks.layer_norm(net, x, f"block{i}.norm", gamma=np.full(width, 12.0))
+        # The norm's scale undoes what the massive channel does to the variance, and keeps that one small.
+        gamma = np.full(width, size / np.sqrt(width))
+        gamma[massive] = 0.3
+        norm = blocks.layer_norm(net, x, f"block{i}.norm", gamma=gamma)
         y = net.matmul(blocks.gelu(net, net.matmul(norm, width, f"block{i}.fc1"), f"block{i}.act"), width,
                        f"block{i}.fc2")  # fmt: skip
         x = net.op("Add", [x, y], f"block{i}.res")
