@@ -19,6 +19,7 @@ from analyzers.store_ranges import (
     culprit,
     op_type_of,
     range_of,
+    seen_range,
     step_of,
 )
 from analyzers.suspicions import Detector, Repair, Suspicion
@@ -33,6 +34,8 @@ FEWEST = 4  # of an axis; below it there are no "others"
 HARM_DB = 25.0
 # Each of them is bad by itself.
 GROSS_DB = 20.0
+# Outliers that set a range fill it, up to what a symmetric store with a power-of-two scale wastes.
+LEAST_USED = 1 / 4
 # Only tensors whose bulk is coarse are looked at: values under half a step, or a median of two steps.
 COARSE_SHARE = 0.05
 COARSE_STEPS = 2.0
@@ -68,7 +71,7 @@ def find(evidence: Evidence) -> Iterator[Suspicion]:
     for (axis, _, channel), members in streams.items():
         if len(members) > 1:
             is_bad_throughout = all(db < GROSS_DB for _, db in members)
-            specificity = 63 if is_bad_throughout else 61  # else a member that does it alone says more
+            specificity = 68 if is_bad_throughout else 66  # else a member that does it alone says more
             yield _stream(evidence, [s for s, _ in members], axis, channel, specificity)
 
 
@@ -77,6 +80,9 @@ def _coarseness(evidence: Evidence, store: Store) -> float:
     # Where probabilities sum to one, a large one is no outlier.
     if anatomy is None or step is None or op_type_of(evidence, store) == "Softmax":
         return 0.0
+    held, seen = range_of(store.quantization), seen_range(evidence, store.tensor)
+    if held is None or seen is None or seen.span < LEAST_USED * held.span:
+        return 0.0  # something else made the range wide
     tail = anatomy.tail
     is_coarse = tail.under_half_step >= COARSE_SHARE or 0 < tail.p50 < COARSE_STEPS * step
     return tail.max / max(tail.p50, tail.max * 1e-6) if is_coarse and tail.max > 0 else 0.0
@@ -178,7 +184,7 @@ def _suspicion(evidence: Evidence, family: Family, found: _Outliers) -> Suspicio
             "Move the channels' size into the weights of the next layer (as SmoothQuant does), or store this "
             "tensor in 16 bits or in float"
         ),
-        specificity=62,
+        specificity=67,
         repairs=for_all(family, repairs),
     )
 

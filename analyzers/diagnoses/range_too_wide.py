@@ -25,6 +25,8 @@ from analyzers.suspicions import Detector, Repair, Suspicion
 # A symmetric store of a ReLU's output uses half of its range, a power-of-two scale half of that, and new
 # samples may be smaller than those of the calibration. Less than an eighth is none of these.
 LEAST_USED = 1 / 8
+# No calibration of this tensor, whatever its method, gives a sixteenth.
+FAR_TOO_WIDE = 1 / 16
 # Where all ranges are as wide, no layer stands out and the calibration or the scheme is the matter.
 USUAL = 1 / 2
 # An eighth of 8 bits still gives about 25 dB; a store that keeps more does not starve its values.
@@ -74,7 +76,7 @@ def _too_wide(evidence: Evidence, family: Family, held: Range, seen: Range, loss
         ),
         evidence=facts,
         fix=f"Store it with the range {seen.words()}; else in 16 bits",
-        specificity=45,
+        specificity=64 if seen.span < FAR_TOO_WIDE * held.span else 45,
         repairs=for_all(family, range_repairs(evidence, store)),
     )
 

@@ -69,7 +69,7 @@ def _suspicion(evidence: Evidence, family: Family, found: StoreNoise) -> Suspici
             "zero_on_one_side": is_erased,
         },
         fix="Store it with the range that it really has, not a wider or fixed one; else in 16 bits or float",
-        specificity=56,
+        specificity=65,
         is_fault=is_erased,
         repairs=for_all(family, range_repairs(evidence, store)),
     )
